@@ -116,7 +116,7 @@ def ridge_errors(given: Start, k: int, ridges: tuple[float, ...]) -> list[float]
     found = []
     for ridge in ridges:
         pairs = [(a[name], b[name]) for a, b in (halves(given), halves(given)[::-1]) for name in a]
-        missed = [test.missed(train.cut(k, ridge).W_O) for train, test in pairs]
+        missed = [test.missed(train.cut(k, ridge)) for train, test in pairs]
         found.append(sum(missed) / len(missed))
     return found
 
@@ -144,9 +144,9 @@ def fit(start: Start, settings: dict, way: str, k: int) -> dict[str, lens.Change
     if way == "cut and refitted":
         found = ridge_errors(start, k, tuple(settings["ridges"]))
         ridge = settings["ridges"][found.index(min(found))]
-        return {name: each.cut(k, ridge) for name, each in seen.items()}
+        return {name: each.cut(k, ridge).change for name, each in seen.items()}
     if way == "cut":
-        return {name: each.cut(k) for name, each in seen.items()}
+        return {name: each.cut(k).change for name, each in seen.items()}
     if way in DRAWS:  # the heads that are left for k are among those left for more
         generator = torch.Generator().manual_seed(DRAWS.index(way))
         orders = {name: torch.randperm(each.H, generator=generator).tolist() for name, each in seen.items()}

@@ -16,18 +16,13 @@ if TYPE_CHECKING:
     from ssmbook.display.pictures import block_heatmap, span_spectrum
     from ssmbook.display.style import COLORS, figure, label_line, use_style
 else:
-    _HOMES = {
-        "images": ("Slider", "show"),
-        "lab": ("Lab",),
-        "pictures": ("block_heatmap", "span_spectrum"),
-        "style": ("COLORS", "figure", "label_line", "use_style"),
-    }
 
     def __getattr__(name):
-        for home, names in _HOMES.items():
-            if name in names:
-                with extra("book"):
-                    return getattr(import_module(f"{__name__}.{home}"), name)
+        for home in ("style", "pictures", "images", "lab") if name in __all__ else ():
+            with extra("book"):
+                offered = import_module(f"{__name__}.{home}")
+            if hasattr(offered, name):
+                return getattr(offered, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():

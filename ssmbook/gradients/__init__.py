@@ -4,17 +4,11 @@ No map and no operator is needed: :func:`gradient_profile` takes any torch calla
 formulas plain tensors.
 """
 
-from ssmbook.gradients.attention import (
-    required_margin,
-    softmax_jacobian_row,
-    weight_from_margin,
-)
-from ssmbook.gradients.profiles import fit_log_slope, gradient_profile
+from ssmbook.gradients.attention import required_margin as required_margin
+from ssmbook.gradients.attention import softmax_jacobian_row as softmax_jacobian_row
+from ssmbook.gradients.attention import weight_from_margin as weight_from_margin
+from ssmbook.gradients.profiles import fit_log_slope as fit_log_slope
+from ssmbook.gradients.profiles import gradient_profile as gradient_profile
 
-__all__ = [
-    "fit_log_slope",
-    "gradient_profile",
-    "required_margin",
-    "softmax_jacobian_row",
-    "weight_from_margin",
-]
+# What is imported above, without the files themselves.
+__all__ = sorted(name for name, value in vars().items() if "ssmbook" in getattr(value, "__module__", ""))

@@ -79,7 +79,7 @@ def head_gradients(softmax: Softmax, x: Tensor, at: Sequence[int]) -> Iterator[t
     with torch.enable_grad():
         moved = x.detach().clone().requires_grad_()
         weights = softmax.weights(moved)
-        rows = [(i, [_logit_slopes(row, moved, i) for row in weights[:, i]]) for i in at]
+        rows = [(i, [_logit_slopes(row, moved) for row in weights[:, i]]) for i in at]
     for i, slopes in rows:
         alpha, g = weights[:, i].detach(), torch.stack(slopes)
         gap = values - (alpha[:, None] @ values)
@@ -116,7 +116,7 @@ def norm_of_sum(sigma: Tensor, u: Tensor, v: Tensor, size: Tensor) -> Tensor:
     return high
 
 
-def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
+def _logit_slopes(row: Tensor, x: Tensor) -> Tensor:
     """g_ij = ds_ij/dx_j for one row of softmax weights (n,), at every j other than i; (n, d).
 
     sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il:

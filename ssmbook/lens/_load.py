@@ -211,8 +211,13 @@ def loss(model: nn.Module, inputs: Tensor) -> Tensor:
                 f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
                 "it with its output head"
             )
-        # over the last axis: over another one torch adds up thousands of words in float32 one by one
-        logits, wanted = logits[:, :-1].flatten(0, 1).float(), texts[:, 1:].flatten()
-        each = nn.functional.cross_entropy(logits, wanted, reduction="none")
-        found.append(each.view(len(texts), -1).mean(-1))
+        found.append(token_losses(logits[:, :-1], texts[:, 1:]).mean(-1))
     return torch.cat(found)
+
+
+def token_losses(logits: Tensor, texts: Tensor) -> Tensor:
+    """Return the loss of each token (texts, n) from its logits (texts, n, words), in float32 or wider."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # over the last axis: over another one torch adds up thousands of words in float32 one by one
+    each = nn.functional.cross_entropy(logits.flatten(0, 1), texts.flatten(), reduction="none")
+    return each.view(texts.shape)

@@ -15,20 +15,16 @@ the largest in float32 and 1e-13 in float64, several times slower than the loop.
 of any of them is the scan of one token.
 """
 
-from ssmbook.scans.diagonal import diagonal_scan, diagonal_scan_naive
-from ssmbook.scans.lti import lti_kernel, lti_kernel_naive, lti_scan, lti_scan_naive
-from ssmbook.scans.selective import selective_scan, selective_scan_naive
-from ssmbook.scans.ssd import ssd_scan, ssd_scan_naive
+from ssmbook.scans.diagonal import diagonal_scan as diagonal_scan
+from ssmbook.scans.diagonal import diagonal_scan_naive as diagonal_scan_naive
+from ssmbook.scans.lti import lti_kernel as lti_kernel
+from ssmbook.scans.lti import lti_kernel_naive as lti_kernel_naive
+from ssmbook.scans.lti import lti_scan as lti_scan
+from ssmbook.scans.lti import lti_scan_naive as lti_scan_naive
+from ssmbook.scans.selective import selective_scan as selective_scan
+from ssmbook.scans.selective import selective_scan_naive as selective_scan_naive
+from ssmbook.scans.ssd import ssd_scan as ssd_scan
+from ssmbook.scans.ssd import ssd_scan_naive as ssd_scan_naive
 
-__all__ = [
-    "diagonal_scan",
-    "diagonal_scan_naive",
-    "lti_kernel",
-    "lti_kernel_naive",
-    "lti_scan",
-    "lti_scan_naive",
-    "selective_scan",
-    "selective_scan_naive",
-    "ssd_scan",
-    "ssd_scan_naive",
-]
+# What is imported above, without the files themselves.
+__all__ = sorted(name for name, value in vars().items() if "ssmbook" in getattr(value, "__module__", ""))

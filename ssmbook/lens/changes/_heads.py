@@ -1,4 +1,4 @@
-"""What the heads of a layer did on some texts, and fewer heads that are fitted to it: merged, or cut.
+"""What the heads of a layer did on some texts, and fewer heads that are fitted to it: shared, or cut.
 
 All is decided by Gram matrices, which add up over texts. With attention matrices alpha_h
 and value maps V_h, the operator sum_h alpha_h ⊗ V_h loses, under other coefficients
@@ -61,13 +61,11 @@ class SharedHeads(nn.Module):
         """What ``replace`` puts in."""
         (k, H), scores = self.mix.shape, int((self.mix != 0).any(0).sum())
         cost = {"score matrices": scores, "value maps": k}
-        name = f"{H} heads merged to {k}"
-        return Change(name, lambda alpha: mixed(alpha, self.mix), self.W_O, self.lost, cost, self.W_V)
 
+        def coefficients(alpha: Tensor) -> Tensor:
+            return torch.einsum("gh,...hij->...gij", self.mix.to(alpha), alpha)
 
-def mixed(alpha: Tensor, P: Tensor) -> Tensor:
-    """Return coefficients alpha'_g = sum_h P_gh alpha_h of every text."""
-    return torch.einsum("gh,...hij->...gij", P.to(alpha), alpha)
+        return Change(f"{H} heads to {k}", coefficients, self.W_O, self.lost, cost, self.W_V)
 
 
 class Observed:
@@ -139,7 +137,7 @@ class Observed:
         H = self.H if H is None else check_integer("H", H, low=1, high=self.H)
         check_choice("fit", fit, FITS)
         if self.H == H:
-            A = B = torch.eye(H, dtype=self.alphas.dtype, device=self.alphas.device)
+            A = B = self._columns(range(H))
         else:
             A, B = mixture(self.alphas, self._map_grams(fit != "operator"), H)
             if fit == "output":
@@ -153,7 +151,7 @@ class Observed:
         these texts. Raises ``ValueError`` for a head that the layer does not have.
         """
         kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
-        k, B = len(kept), torch.eye(self.H, dtype=self.alphas.dtype, device=self.alphas.device)[:, kept]
+        k, B = len(kept), self._columns(kept)
         normal = self.outputs[:, kept][:, :, :, kept]
         right = torch.einsum("ghaa->gh", self.outputs)[:, kept]
         return self._mixed(_least(normal, right.mT, self.H, k), B)
@@ -168,8 +166,8 @@ class Observed:
         W_O = torch.linalg.svd(V @ psd_root(self.moments)).U[..., :width]
         return SharedHeads(B.mT, W_O, W_O.mT @ V, self.lost(A @ B.mT) if width == full else None)
 
-    def cut(self, H: int, ridge: float | None = None) -> Change:
-        """Return the change that keeps the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens.
+    def cut(self, H: int, ridge: float | None = None) -> SharedHeads:
+        """Return the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens, without the others.
 
         ``ridge``: refit the output weights by least squares, so that the kept heads come
         closest to what all heads made on these tokens; a larger one holds them nearer to
@@ -180,20 +178,24 @@ class Observed:
         H = check_integer("H", H, low=1, high=self.H)
         sizes = self.alphas.diagonal() * self._map_grams(True).diagonal()
         kept = sorted(sizes.topk(H).indices.tolist())
-        P = torch.zeros_like(self.alphas)
-        P[kept, kept] = 1
-        W_O, lost = None, self.lost(P)
-        if ridge is not None:
-            W_O = self._refit(kept, check_number("ridge", ridge, 0.0, float("inf")))
-            lost = self.lost(P, W_O)._replace(output=self.missed(W_O))
-        name = f"{H} of {self.H} heads kept: {kept}" + ", output weights refitted" * (ridge is not None)
-        cost = {"score matrices": H, "value maps": H}
-        return Change(name, lambda alpha: mixed(alpha, P), W_O, lost, cost)
+        B = self._columns(kept)
+        if ridge is None:
+            return SharedHeads(B.mT, self.W_O[kept], self.W_V[kept], self.lost(B @ B.mT))
+        W_O = self._refit(kept, check_number("ridge", ridge, 0.0, float("inf")))
+        found = SharedHeads(B.mT, W_O[kept], self.W_V[kept], self.lost(B @ B.mT, W_O))
+        found.lost = found.lost._replace(output=self.missed(found))
+        return found
 
-    def missed(self, W_O: Tensor) -> float:
-        """The share of the output on these texts that other output weights (H, p, r) miss."""
+    @torch.no_grad()
+    def missed(self, kept: SharedHeads) -> float:
+        """The share of the output on these texts that heads of ``cut`` miss."""
+        W_O = torch.einsum("kh,kpr->hpr", kept.mix, kept.W_O)
         gap, own = ((part.mT.flatten(0, 1)) for part in (W_O - self.W_O, self.W_O))
         return float(((self.values @ gap) * gap).sum() / ((self.values @ own) * own).sum())
+
+    def _columns(self, kept: Sequence[int]) -> Tensor:
+        """The columns (H, k) of the unit matrix for some heads."""
+        return torch.eye(self.H, dtype=self.alphas.dtype, device=self.alphas.device)[:, list(kept)]
 
     def lost(self, P: Tensor, W_O: Tensor | None = None) -> ReplacementErrors:
         """The errors of coefficients P alpha on these texts, with other output weights if given."""
@@ -281,7 +283,7 @@ def observe(model: nn.Module, inputs: Texts, names: Sequence[str] | None = None)
     >>> seen = observe(model, torch.randn(3, 10, 6))["0"]
     >>> shared = seen.share(2)
     >>> shared.change.name, shared.change.cost, shared.lost.operator < 1
-    ('4 heads merged to 2', {'score matrices': 4, 'value maps': 2}, True)
+    ('4 heads to 2', {'score matrices': 4, 'value maps': 2}, True)
     """
     found, seen = select(layers(model, unknown="skip"), names), {}
     for text in split_texts(model, inputs):
