@@ -93,11 +93,6 @@ class InteractionMatrix:
         """Return y_i = sum_j W_ij x_j."""
         return torch.einsum("ijpd,jd->ip", self.blocks, x)
 
-    def as_matrix(self) -> Tensor:
-        """Return W as one np x nd matrix; for heads, it is the sum of Kronecker products alpha_h ⊗ V_h."""
-        n, _, p, d = self.blocks.shape
-        return self.blocks.transpose(1, 2).reshape(n * p, n * d)
-
     def rearranged(self) -> Tensor:
         """Return the n^2 x pd matrix whose rows are the blocks."""
         return self.blocks.flatten(2).flatten(0, 1)

@@ -12,6 +12,13 @@ F64 = torch.float64
 EYE = torch.eye(2, dtype=F64)
 
 
+def cut(heads):
+    """The change of the lens that leaves out these heads."""
+    from ssmbook import lens
+
+    return lens.only(lens.Change("cut", torch.zeros_like), heads)
+
+
 def gen(seed=0):
     return torch.Generator().manual_seed(seed)
 

@@ -102,8 +102,8 @@ def shared(given: dict, how: dict, k: int, width: int) -> dict:
         How many "parameters" the heads have, and the bits "before" and "after".
     """
     small = Small.load(given)
-    layers = lens.layers(small.net)
-    changes = {layer: lens.share_heads(layer, small.fitted, k, width=width) for layer in layers}
+    seen = lens.observe(small.net, small.fitted)
+    changes = {name: each.share(k, width=width).float() for name, each in seen.items()}
     found = {"parameters": sum(p.numel() for each in changes.values() for p in each.parameters())}
     with lens.replace(small.net, changes):
         found["before"] = small.bits(small.net)

@@ -116,7 +116,7 @@ def ridge_errors(given: Start, k: int, ridges: tuple[float, ...]) -> list[float]
     found = []
     for ridge in ridges:
         pairs = [(a[name], b[name]) for a, b in (halves(given), halves(given)[::-1]) for name in a]
-        missed = [test.missed(train.cut(k, ridge).W_O) for train, test in pairs]
+        missed = [test.missed(train.cut(k, ridge)) for train, test in pairs]
         found.append(sum(missed) / len(missed))
     return found
 
@@ -144,28 +144,23 @@ def fit(start: Start, settings: dict, way: str, k: int) -> dict[str, lens.Change
     if way == "cut and refitted":
         found = ridge_errors(start, k, tuple(settings["ridges"]))
         ridge = settings["ridges"][found.index(min(found))]
-        return {name: each.cut(k, ridge) for name, each in seen.items()}
+        return {name: each.cut(k, ridge).change for name, each in seen.items()}
     if way == "cut":
-        return {name: each.cut(k) for name, each in seen.items()}
+        return {name: each.cut(k).change for name, each in seen.items()}
     if way in DRAWS:  # the heads that are left for k are among those left for more
         generator = torch.Generator().manual_seed(DRAWS.index(way))
         orders = {name: torch.randperm(each.H, generator=generator).tolist() for name, each in seen.items()}
-        return {name: lens.drop_heads(order[k:]) for name, order in orders.items()}
+        none = lens.Change("cut", torch.zeros_like)
+        return {name: lens.only(none, order[k:]) for name, order in orders.items()}
     error = "output" if way == "merged for the output" else "uncorrelated"
-    return {name: each.merge(k, error) for name, each in seen.items()}
+    return {name: each.share(k, error).change for name, each in seen.items()}
 
 
-def window(N: int) -> lens.Change:
-    """The change that leaves each head its own token, the N - 1 before it and the first, weights rescaled."""
-
-    def coefficients(alpha):
-        n = alpha.shape[-1]
-        near = torch.ones(n, n, dtype=torch.bool, device=alpha.device).tril().triu(1 - N)
-        near[:, 0] = True
-        kept = alpha * near
-        return kept / kept.sum(-1, keepdim=True)
-
-    return lens.Change(f"a window of {N}", coefficients, cost={"states": N})
+def _no_first_key(alpha: Tensor) -> Tensor:
+    """No later token reads the first one, other weights stay."""
+    kept = alpha.clone()
+    kept[..., 1:, 0] = 0
+    return kept
 
 
 def jobs(given: dict) -> dict:
@@ -184,8 +179,10 @@ def jobs(given: dict) -> dict:
                 found[f"{other}, {way}, {k} heads"] = partial(_elsewhere, begin, given, other, way, k)
     for N in given["states"]:
         found[f"{N} states a head"] = partial(_carried, begin, given, lens.truncate(N))
-        found[f"a window of {N}"] = partial(_carried, begin, given, window(N))
-    found["without the first key"] = partial(_carried, begin, given, lens.drop_sink())
+        found[f"a window of {N}"] = partial(_carried, begin, given, lens.window(N + 1, sink=1))
+    found["without the first key"] = partial(
+        _carried, begin, given, lens.Change("no first key", _no_first_key)
+    )
     for N in given["few"]:
         for which in ("fewest", "random 0", "random 1", "most"):
             found[f"{N} states in half of the heads, {which}"] = partial(_half, begin, given, N, which)
@@ -433,13 +430,5 @@ def _by_head(begin, given):
 
 def _some_carried(names: list[str], chosen: Tensor, N: int) -> dict[str, lens.Change]:
     """The changes that carry the chosen heads of all layers, (layers · H,), by N states."""
-    changes = {}
-    for name, part in zip(names, chosen.view(len(names), -1), strict=True):
-
-        def coefficients(alpha, part=part):
-            mixed = alpha.clone()
-            mixed[:, part] = lens.truncate(N).coefficients(alpha[:, part])
-            return mixed
-
-        changes[name] = lens.Change("some heads", coefficients)
-    return changes
+    parts = zip(names, chosen.view(len(names), -1), strict=True)
+    return {name: lens.only(lens.truncate(N), part.nonzero().flatten().tolist()) for name, part in parts}

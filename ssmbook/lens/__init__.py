@@ -14,17 +14,15 @@ from ssmbook.lens._measure import permute_weights
 from ssmbook.lens._reading import LayerOperator, Reading
 from ssmbook.lens._report import Report, measurement, report
 from ssmbook.lens._states import states
-from ssmbook.lens.changes._change import Change, change_errors, drop_heads, drop_sink, freeze, truncate
-from ssmbook.lens.changes._combine import fade, only, window
+from ssmbook.lens.changes._change import Change, change_errors, fade, freeze, only, truncate, window
 from ssmbook.lens.changes._convert import Recurrence, convert, train
-from ssmbook.lens.changes._heads import Observed, SharedHeads, observe, share_heads
+from ssmbook.lens.changes._heads import Observed, SharedHeads, observe
 from ssmbook.lens.changes._plan import Plan, load_plan, plan
 from ssmbook.lens.changes._replace import replace
 
 __all__ = [
     "Call", "Change", "LayerOperator", "MixingLayer", "Observed", "Plan", "Reading", "Recurrence",
-    "ReplacementErrors", "Report", "SharedHeads", "calls", "change_errors", "convert", "drop_heads",
-    "drop_sink", "errors", "fade", "freeze", "layers", "load", "load_plan", "loss", "measurement",
-    "observe", "only", "operator", "permute_weights", "plan", "register", "replace", "report",
-    "share_heads", "states", "train", "truncate", "window",
+    "ReplacementErrors", "Report", "SharedHeads", "calls", "change_errors", "convert", "errors", "fade",
+    "freeze", "layers", "load", "load_plan", "loss", "measurement", "observe", "only", "operator",
+    "permute_weights", "plan", "register", "replace", "report", "states", "train", "truncate", "window",
 ]  # fmt: skip

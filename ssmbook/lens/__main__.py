@@ -1,4 +1,4 @@
-"""The lens as a command: ``python -m ssmbook.lens MODEL --text FILE --tokens 256 --out report/``."""
+"""The lens as a command: ``python -m ssmbook.lens MODEL --text FILE --out report/``, or ``plan MODEL …``."""
 
 from __future__ import annotations
 
@@ -7,69 +7,108 @@ import hashlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ssmbook.lens._layers import how_to_register, not_read, select, survey
-from ssmbook.lens._load import find_model, load_model, load_tokenizer, tokenize, windows
-from ssmbook.lens._plan_command import main as plan
+from ssmbook.lens._load import Place, find_model, load_model, load_tokenizer, tokenize, windows
 from ssmbook.lens._report import Report, begin, measure_layers
+from ssmbook.lens.changes._plan import plan
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(planning: bool = False) -> argparse.ArgumentParser:
+    """The arguments of a report, or of a plan."""
     wanted = argparse.ArgumentParser(
-        prog="python -m ssmbook.lens",
-        description="How many heads each layer of a trained model uses on your text, and how far it reaches. "
+        prog="python -m ssmbook.lens" + " plan" * planning,
+        description="Which key–value groups of a language model keep their whole cache within a budget, and "
+        "what that costs on your text and on copying. Finished steps stay in --out for the same command."
+        if planning
+        else "How many heads each layer of a trained model uses on your text, and how far it reaches. "
         "Reads a local folder, a .gguf file or an installed package; downloads nothing.",
     )
-    add = wanted.add_argument
-    add("model", nargs="?", help="folder of a transformers model, .gguf file, or package that carries one")
-    add("--text", type=Path, help="a text file, cut into windows by the model's own tokenizer")
-    add("--ids", type=Path, help="token ids instead of text, for a model without a tokenizer")
+    add, several = wanted.add_argument, 8 if planning else 4
+    optional = {} if planning else {"nargs": "?"}
+    add("model", help="folder of a transformers model, .gguf file, or package that carries one", **optional)
+    add("--text", type=Path, required=planning, help="a text file, cut into windows by the model's tokenizer")
     add("--tokens", type=int, default=256, help="tokens in each window (256)")
-    add("--texts", type=int, default=4, help="windows to read (4)")
-    add("--out", type=Path, help="folder for report.json and report.html (without: the table alone)")
+    add("--texts", type=int, default=several, help=f"windows to read ({several})")
+    add("--out", type=Path, help="folder for what is made, and for going on (without: the table alone)")
+    add("--device", default="cpu", help="where to compute (cpu)")
+    if planning:
+        add("--budget", type=float, required=True, help="the share of the cache that may stay, such as 0.37")
+        add("--window", type=int, default=32, help="tokens of a narrow group, 4 first ones among them (32)")
+        add("--states", action="store_true", help="fit causal states where they are nearer than a window")
+        return wanted
+    add("--ids", type=Path, help="token ids instead of text, for a model without a tokenizer")
     add("--resume", action="store_true", help="go on with the report in --out")
     add("--layers", nargs="+", help="names of some layers, or their places from 0")
-    add("--device", default="cpu", help="where to compute (cpu)")
     add("--seed", type=int, default=0, help="of the permuted weights (0)")
     add("--no-permuted", action="store_true", help="leave out the permuted weights")
     add("--no-gradient", action="store_true", help="leave out the gradients against distance")
     add("--note", help="a sentence to keep with the report, such as where the text comes from")
-    add(
-        "--compare",
-        nargs=2,
-        type=Path,
-        metavar=("BEFORE", "AFTER"),
-        help="two report.json; --out: as a page",
-    )
+    pair = {"nargs": 2, "type": Path, "metavar": ("BEFORE", "AFTER")}
+    add("--compare", help="two report.json; --out: as a page", **pair)
     return wanted
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status, 2 for what it refuses. ``plan`` has one of its own."""
+    """Run the command; returns its exit status, 2 for what it refuses."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["plan"]:
-        return plan(arguments[1:])
-    given = parser().parse_args(arguments)
+    planning = arguments[:1] == ["plan"]
+    given = parser(planning).parse_args(arguments[planning:])
     try:
-        if given.compare is not None:
-            before, after = (Report.from_json(path) for path in given.compare)
-            print(before.compare(after))
-            if given.out is not None:
-                given.out.mkdir(parents=True, exist_ok=True)
-                before.compare_html(after, given.out / "compare.html")
-        else:
-            run(given)
+        (make_plan if planning else run if given.compare is None else compare)(given)
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"ssmbook.lens: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        kept = given.out is not None and (given.out / "report.json").exists()
-        words = "; report.json and report.html hold what was read, and --resume goes on" * kept
-        print(f"ssmbook.lens: stopped{words}", file=sys.stderr)
+        words = "; --out holds what was finished, and the same command (a report: with --resume) goes on"
+        print(f"ssmbook.lens: stopped{words * (given.out is not None)}", file=sys.stderr)
         return 130
     return 0
+
+
+def compare(given: argparse.Namespace) -> None:
+    """Set two reports side by side."""
+    before, after = (Report.from_json(path) for path in given.compare)
+    print(before.compare(after))
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        before.compare_html(after, given.out / "compare.html")
+
+
+def make_plan(given: argparse.Namespace) -> None:
+    """Plan the cache of a model."""
+    place = find_model(given.model)
+    texts, _ = read_texts(given, place, None)
+    made = plan(
+        load_model(place, head=True).to(given.device), texts, given.budget, window=given.window,
+        states=given.states, folder=given.out and given.out / "steps",
+    )  # fmt: skip
+    print(made.table())
+    if given.out:
+        made.save(given.out)
+
+
+def read_texts(given: argparse.Namespace, place: Place, ids: Path | None) -> tuple[torch.Tensor, Any]:
+    """Return the windows of the text, or of ids in its place, and the tokenizer."""
+    source = ids or given.text
+    whole = source.read_text("utf-8")
+    words, tokenizer = ([], whole.split(), []), None
+    if ids is None:
+        tokenizer = load_tokenizer(place)
+        if tokenizer is None:
+            raise ValueError(f"{given.model} must have a tokenizer to read --text; give token ids with --ids")
+        words = tokenize(tokenizer, whole)
+    before, found, after = words
+    if wrong := [each for each in found if not str(each).isdecimal()]:
+        raise ValueError(f"--ids must hold token ids, whole numbers; got {wrong[0][:40]!r} in {source}")
+    texts = windows(before, [*map(int, found)], after, given.tokens, given.texts)
+    try:
+        return texts.to(given.device), tokenizer
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device must be one of this machine; got {given.device}") from error
 
 
 def run(given: argparse.Namespace) -> None:
@@ -86,32 +125,17 @@ def run(given: argparse.Namespace) -> None:
             raise ValueError(f"{given.out} holds a report; choose another folder, or go on with --resume")
         earlier = Report.from_json(given.out / "report.json")
     place = find_model(given.model)
-    model = load_model(place)
-    try:
-        model.to(given.device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device must be one of this machine; got {given.device}") from error
-    source = given.text or given.ids
-    whole = source.read_text("utf-8")
-    words = [], whole.split(), []
-    if given.text:
-        tokenizer = load_tokenizer(place)
-        if tokenizer is None:
-            raise ValueError(f"{given.model} must have a tokenizer to read --text; give token ids with --ids")
-        words = tokenize(tokenizer, whole)
-    before, ids, after = words
-    if wrong := [each for each in ids if not str(each).isdecimal()]:
-        raise ValueError(f"--ids must hold token ids, whole numbers; got {wrong[0][:40]!r} in {source}")
-    ids = windows(before, [*map(int, ids)], after, given.tokens, given.texts).to(given.device)
+    ids, tokenizer = read_texts(given, place, given.ids)
+    model = load_model(place).to(given.device)
     found, strange = survey(model, ids)
     result = begin(
         model, ids, given.model, seed=given.seed, permuted=not given.no_permuted,
-        gradient=not given.no_gradient, text=source.name, tokens_sha256=digest([ids]),
+        gradient=not given.no_gradient, text=(given.text or given.ids).name, tokens_sha256=digest([ids]),
         weights_sha256=digest(model.parameters()),
     )  # fmt: skip
     if earlier is not None:
         resume(result, earlier)
-    if given.text:
+    if tokenizer is not None:
         result.tokens = [tokenizer.decode([each]) for each in ids[0, : len(result.tokens)].tolist()]
     result.notes += [given.note] if given.note else []
     result.notes += not_read(strange)

@@ -68,15 +68,8 @@ def gram(alpha: Tensor) -> Tensor:
     return flat @ flat.mT
 
 
-class Mixture(NamedTuple):
-    """Mixed coefficients alpha'_g = sum_h P_gh alpha_h with P = A Bᵀ of rank k: A and B (H, k)."""
-
-    A: Tensor
-    B: Tensor
-
-
-def mixture(alphas: Tensor, maps: Tensor, H: int) -> Mixture:
-    """Return the P of rank H with the least ‖sum_g (alpha_g - alpha'_g) ⊗ V_g‖, from two Gram matrices.
+def mixture(alphas: Tensor, maps: Tensor, H: int) -> tuple[Tensor, Tensor]:
+    """Return A and B (H, k) of P = A Bᵀ with the least ‖sum_g (alpha_g - alpha'_g) ⊗ V_g‖, alpha' = P alpha.
 
     ``alphas``: of the attention matrices, added up over texts; ``maps``: of the value maps
     V_g, which all texts share, as they are or weighted by second moments. With their square
@@ -85,4 +78,4 @@ def mixture(alphas: Tensor, maps: Tensor, H: int) -> Mixture:
     """
     root = psd_root(alphas)
     U = torch.linalg.svd(root @ psd_root(maps)).U[:, :H]
-    return Mixture(root @ U, torch.linalg.pinv(root, rtol=1e-8, hermitian=True) @ U)
+    return root @ U, torch.linalg.pinv(root, rtol=1e-8, hermitian=True) @ U

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,17 +19,7 @@ _NO_WEIGHT = 1e-30
 PROBES = 6
 
 
-class Gradient(TypedDict):
-    """Gradient norms against distance, means over three target tokens; see ``gradient_against``."""
-
-    distance: list[int]
-    floor: list[list[float]] | None
-    ratio: float | None
-    norm: list[list[float]]
-    exact: bool
-
-
-def gradient_against(reading: Reading, seed: int) -> Gradient | None:
+def gradient_against(reading: Reading, seed: int) -> dict[str, Any] | None:
     """Return gradient norms against distance, means over three targets, and the floor where one holds.
 
     Keys: "distance" (lower edges of the bins), "norm" (one row a head, or one for the
@@ -89,7 +79,7 @@ def head_gradients(softmax: Softmax, x: Tensor, at: Sequence[int]) -> Iterator[t
     with torch.enable_grad():
         moved = x.detach().clone().requires_grad_()
         weights = softmax.weights(moved)
-        rows = [(i, [_logit_slopes(row, moved, i) for row in weights[:, i]]) for i in at]
+        rows = [(i, [_logit_slopes(row, moved) for row in weights[:, i]]) for i in at]
     for i, slopes in rows:
         alpha, g = weights[:, i].detach(), torch.stack(slopes)
         gap = values - (alpha[:, None] @ values)
@@ -126,7 +116,7 @@ def norm_of_sum(sigma: Tensor, u: Tensor, v: Tensor, size: Tensor) -> Tensor:
     return high
 
 
-def _logit_slopes(row: Tensor, x: Tensor, i: int) -> Tensor:
+def _logit_slopes(row: Tensor, x: Tensor) -> Tensor:
     """g_ij = ds_ij/dx_j for one row of softmax weights (n,), at every j other than i; (n, d).
 
     sum_j f_j log alpha_ij has the derivative f_l - alpha_il sum_j f_j by the logit s_il:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import site
-import sys
 from contextlib import redirect_stderr
 from importlib import metadata
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
@@ -46,9 +44,8 @@ def find_model(path_or_name: str | Path) -> Place:
     """Return where a model is: the path itself, or a place inside an installed package.
 
     A package is searched for one folder with ``config.json`` or one ``.gguf`` file, without
-    importing it; if it has neither, its ``get_model_path()`` is called. It is taken only
-    from where the environment installs packages: no code of another folder runs. Raises
-    ``ValueError`` for anything that would need a download.
+    importing it, and only where the environment installs packages. Raises ``ValueError`` for
+    anything that would need a download.
     """
     path = Path(path_or_name).expanduser()
     if found := _place(path):
@@ -65,25 +62,10 @@ def find_model(path_or_name: str | Path) -> Place:
             raise ValueError(f"{path_or_name} must carry one model; got {choice}: pass the path of one")
         if inside:
             return _place(inside[0])
-    if spec is not None:
-        get = getattr(_import(spec), "get_model_path", None)
-        if get is not None and (found := _place(Path(get()))):
-            return found
     raise ValueError(
         "the model must be a folder with config.json, a .gguf file or an installed package that carries one; "
         f"got {path_or_name}: the lens downloads nothing, so fetch the model first and pass its folder"
     )
-
-
-def _import(spec: ModuleSpec) -> ModuleType:
-    """Import the package of exactly this place, whatever lies before it on the path."""
-    known = sys.modules.get(spec.name)
-    if known is not None and getattr(known.__spec__, "origin", None) == spec.origin:
-        return known
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    if spec.loader is not None:
-        spec.loader.exec_module(module)
-    return module
 
 
 def _place(path: Path) -> Place | None:
@@ -229,8 +211,13 @@ def loss(model: nn.Module, inputs: Tensor) -> Tensor:
                 f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
                 "it with its output head"
             )
-        # over the last axis: over another one torch adds up thousands of words in float32 one by one
-        logits, wanted = logits[:, :-1].flatten(0, 1).float(), texts[:, 1:].flatten()
-        each = nn.functional.cross_entropy(logits, wanted, reduction="none")
-        found.append(each.view(len(texts), -1).mean(-1))
+        found.append(token_losses(logits[:, :-1], texts[:, 1:]).mean(-1))
     return torch.cat(found)
+
+
+def token_losses(logits: Tensor, texts: Tensor) -> Tensor:
+    """Return the loss of each token (texts, n) from its logits (texts, n, words), in float32 or wider."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # over the last axis: over another one torch adds up thousands of words in float32 one by one
+    each = nn.functional.cross_entropy(logits.flatten(0, 1), texts.flatten(), reduction="none")
+    return each.view(texts.shape)

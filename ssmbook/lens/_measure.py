@@ -8,9 +8,7 @@ sigma_2 >= ... say how well fewer heads do: the best H heads leave the share
     sum over r > H of sigma_r²  /  sum over all r of sigma_r²
 
 of the energy of the operator (Eckart–Young). A count of heads here is the least H that
-leaves at most a share eps. It is taken of the operator itself (``counts``); of the output,
-for tokens with the second moments of the text (``weighted``); and of the output on that
-very text (``output``).
+leaves at most a share eps.
 """
 
 from __future__ import annotations
@@ -22,12 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssmbook.lens._errors import gram, mixture
-from ssmbook.lens._gradient import Gradient, gradient_against, six_digits
+from ssmbook.lens._gradient import gradient_against, six_digits
 from ssmbook.lens._reading import Reading
 from ssmbook.lens._report_states import grown, states_at
 from ssmbook.numerics import default_rtol, numerical_rank
-from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
+from ssmbook.operators import DenseOperator
 from ssmbook.operators.spectra import singular_values, tail_energies
 
 EPSILONS = (0.1, 0.01, 0.001)
@@ -51,9 +48,6 @@ class Measures:
         The interaction rank.
     counts : dict of lists of int
         ``counts[eps]``: the fewest heads that leave at most the fraction eps of the operator's energy.
-    weighted : dict of lists of int
-        The same of the output's energy, for tokens with that text's second moments but no correlation
-        between positions.
     common : dict of int
         As ``counts``, with the same value maps for all texts.
     spectrum : list of float
@@ -64,8 +58,6 @@ class Measures:
         (rank between past and future at the middle, of causal layers).
     gradient : dict or None
         See ``gradient_against``.
-    output : dict of lists of int, or None
-        As ``weighted``, and with those heads, of the output on these tokens; ``None`` for over 64 heads.
     states : dict or None
         Of causal layers: "lengths", a quarter, a half and the whole of a text; "without"[eps], for each
         length the ``states`` of each head without its first key (or 11 quantiles of 64 evenly chosen
@@ -74,12 +66,10 @@ class Measures:
 
     rank: list[int]
     counts: dict[str, list[int]]
-    weighted: dict[str, list[int]]
     common: dict[str, int]
     spectrum: list[float]
     heads: dict[str, list[float]]
-    gradient: Gradient | None
-    output: dict[str, list[int]] | None = None
+    gradient: dict[str, Any] | None
     states: dict[str, Any] | None = None
 
 
@@ -97,7 +87,7 @@ class LayerReport:
         The largest relative miss of y == W x + offset over the texts.
     trained, permuted : Measures
         As the layer is, and with permuted weights (or ``None``).
-    weights, alike : lists or None
+    weights : list or None
         What the page draws, see ``drawn``.
     """
 
@@ -112,7 +102,6 @@ class LayerReport:
     trained: Measures
     permuted: Measures | None = None
     weights: list | None = None
-    alike: list | None = None
 
     @property
     def title(self) -> str:
@@ -131,27 +120,23 @@ class LayerReport:
             if given[key]:
                 known = {each.name: given[key].get(each.name) for each in fields(Measures)}
                 given = {**given, key: Measures(**known)}
-        return cls(**given)
+        return cls(**{each.name: given[each.name] for each in fields(cls) if each.name in given})
 
 
 def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
     """Measure the core of one layer as read on several texts of one length."""
     rows = [reading.core.W.span_rows() for reading in readings]
     spectra = [singular_values(each) for each in rows]
-    seen = [singular_values(weigh(reading, each)) for reading, each in zip(readings, rows, strict=True)]
     common = singular_values(torch.cat(rows)) if len(rows) > 1 else spectra[0]
-    tails = [output_tails(reading) for reading in readings]
     longest = max(reading.core.W.n for reading in readings)
     statistics, states = zip(*(head_statistics(reading) for reading in readings), strict=True)
     return Measures(
         rank=[numerical_rank(sigma, _RTOL) for sigma in spectra],
         counts=by_share([tail_energies(sigma) for sigma in spectra]),
-        weighted=by_share([tail_energies(sigma) for sigma in seen]),
         common={eps: count for eps, (count,) in by_share([tail_energies(common)]).items()},
         spectrum=leading(common),
         heads=mean_statistics(statistics),
         gradient=gradient_against(readings[0], seed) if gradient else None,
-        output=None if tails[0] is None else by_share(tails, falling=False),
         states=None if any(each is None for each in states) else median_states(states, longest),
     )
 
@@ -159,64 +144,18 @@ def measure(readings: Sequence[Reading], seed: int, gradient: bool) -> Measures:
 # How many heads --------------------------------------------------------------------------------------------
 
 
-def weigh(reading: Reading, rows: Tensor) -> Tensor:
-    """Return rows vec (W_ij L), where L Lᵀ are the second moments of the tokens x of a text.
-
-    White inputs that L turns into tokens have these moments and no correlation between
-    positions. Of channels that do not mix only the lengths of L's rows matter: the rows vec
-    diag(w) L have the inner products of the rows w, weighted by them.
-    """
-    W, x = reading.core.W, reading.core.x
-    L = x.mT / x.shape[-2] ** 0.5
-    if isinstance(W, DiagonalOperator):
-        return rows * torch.linalg.vector_norm(L, dim=-1)
-    return (rows.unflatten(-1, (W.p, W.d)) @ L).flatten(-2)
-
-
-def by_share(tails: Sequence[Tensor], falling: bool = True) -> dict[str, list[int]]:
+def by_share(tails: Sequence[Tensor]) -> dict[str, list[int]]:
     """Return for each eps the fewest heads of each text that leave at most that share.
 
-    ``tails``: what 0, 1, 2, … heads leave. Where more heads may leave more (not
-    ``falling``), the first number that is small enough is taken.
+    ``tails``: what 0, 1, 2, … heads leave.
     """
-    if falling:
-        return {f"{eps:g}": [int((each > eps).sum()) for each in tails] for eps in EPSILONS}
-    return {f"{eps:g}": [int((each <= eps).nonzero()[0]) for each in tails] for eps in EPSILONS}
+    return {f"{eps:g}": [int((each > eps).sum()) for each in tails] for eps in EPSILONS}
 
 
 def leading(sigma: Tensor) -> list[float]:
     """Return up to 64 singular values over the largest, down to the tolerance of the rank."""
     kept = sigma[sigma > _RTOL * sigma[:1]][:_SPECTRUM]
     return six_digits(kept / kept[:1])
-
-
-def output_tails(reading: Reading) -> Tensor | None:
-    """Return what 0, 1, …, H merged heads lose of the output on these very tokens, (H + 1,).
-
-    The heads are the best for these tokens if positions were uncorrelated: alpha'_k = sum_h
-    B_hk alpha_h with value maps V'_k = sum_h A_hk V_h, from ``mixture``. ``None`` for more
-    than 64 heads, and for an operator without heads.
-    """
-    W, x = reading.core.W, reading.core.x
-    if isinstance(W, DiagonalOperator) and W.d <= MOST_HEADS:
-        # each channel is a head, whose value map keeps that channel alone
-        W = FactorizedOperator(reading.alpha, torch.diag_embed(torch.eye(W.d).to(x)))
-    if not isinstance(W, FactorizedOperator) or W.H > MOST_HEADS:
-        return None
-    outer, inner = reading.factors if W is reading.core.W else (None, W.V)
-    values = x @ inner.mT
-    values = values if reading.softmax is None else values @ outer.mT
-    y = torch.einsum("hij,hjp->ip", W.alpha, values)
-    alphas = gram(W.alpha)
-    maps = values.flatten(1) @ values.flatten(1).mT / len(x)  # ⟨V_g, V_h⟩, weighted by the moments of x
-    gone = []
-    for k in range(W.H):
-        A, B = mixture(alphas, maps, k)
-        merged = torch.einsum("hk,hij->kij", B, W.alpha)
-        read = torch.einsum("hk,hjp->kjp", A, values)
-        gone.append((y - torch.einsum("kij,kjp->ip", merged, read)).square().sum())
-    whole = y.square().sum()
-    return torch.stack([*gone, 0 * whole]) / torch.where(whole > 0, whole, 1.0)
 
 
 # What each head does ---------------------------------------------------------------------------------------

@@ -22,15 +22,13 @@ from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, split_texts
 from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, MOST_HEADS, LayerReport, Measures, measure, permute_weights
 from ssmbook.lens._reading import check_read
-from ssmbook.lens._report_page import TOKENS, document, drawn, page, pairs_alike, wide
+from ssmbook.lens._report_page import TOKENS, document, drawn, page, wide
 from ssmbook.lens._report_states import grown
 
 FORMAT = "ssmbook.lens/1"
 _COLUMNS = (
-    "Heads that leave at most that share of the operator's energy; “uncorrelated”: of the output's, for "
-    "tokens with these second moments and no correlation between positions; “output”: of the output on "
-    "these tokens. “states”: what carries the median head from past to future without its first key, at the "
-    "cut that needs most"
+    "Heads that leave at most that share of the operator's energy. “states”: what carries the median head "
+    "from past to future without its first key, at the cut that needs most"
 )
 _TWO = "0.1", "0.01"
 _AT_ONE = _TWO[1]
@@ -107,11 +105,10 @@ class Report:
 
     def _table(self, caption: str, cells: list[list[str]], layers: list[LayerReport]) -> Table:
         shares = [f"{100 * eps:g}\N{NO-BREAK SPACE}% left" for eps in self.settings["epsilons"]]
-        outputs = [f"{share}, {which}" for which in ("uncorrelated", "output") for share in shares[:2]]
         states = [f"{share}, states" for share in shares]
         states += [f"{shares[1]}, states, {m} tokens" for m in grown(self.settings["tokens"])[:-1]]
         states.append(f"{shares[1]}, states with the first key")
-        numbers = ["rank k", *shares, *states, *outputs, "on the first token", "mean distance"]
+        numbers = ["rank k", *shares, *states, "on the first token", "mean distance"]
         rows = [
             [layer.title, layer.family, str(layer.H), *each]
             for layer, each in zip(layers, cells, strict=True)
@@ -162,12 +159,9 @@ class Report:
             f"{_several(len(layers), 'layer')} keeps 90 % of its operator's energy with {counts[0]} "
             f"of its {size} heads and 99 % with {counts[1]}{beside}."
         )
-        pairs = sum(len(pairs_alike(layer)) for layer in layers)
-        alike = f"Pairs of heads with attention matrices of cosine 0.9 or more: {pairs}."
-        alike = alike if any(layer.alike for layer in layers) else "No heads were compared with one another."
         causal, first = [layer.trained.states for layer in layers if layer.needed], self.heads()[:3]
         if not causal:
-            return [heads, "No layer that was read is causal, so no states are counted.", alike]
+            return [heads, "No layer that was read is causal, so no states are counted."]
         short, whole = (half(found["without"][_AT_ONE][at] for found in causal) for at in (0, -1))
         both = half(found["with"][_AT_ONE] for found in causal)
         states = (
@@ -176,8 +170,7 @@ class Report:
             f"on the first {causal[0]['lengths'][0]} tokens, and with {both} if that key counts."
         )
         names = ", ".join(f"head {head['head']} of {head['layer']} ({head['states']})" for head in first)
-        words = f"The heads to change first, by their states, are {names}. " if first else ""
-        return [heads, states, words + alike]
+        return [heads, states, *[f"The heads to change first, by their states, are {names}."] * bool(first)]
 
     def summary(self) -> dict[str, Any]:
         """Return what the page says, as numbers to sort by: the verdict, the layers and their heads."""
@@ -252,13 +245,11 @@ def _cite(version: str | None) -> str:
 
 def _numbers(measures: Measures) -> list[float | None]:
     """The numbers of one layer in a table: rank, head counts, and what its median head does."""
-    output = measures.output or dict.fromkeys(measures.counts)
     states = [None] * (len(EPSILONS) + 3)
     if measures.states:
         without, both = measures.states["without"], measures.states["with"]
         states = [*(each[-1] for each in without.values()), *without[_AT_ONE][:-1], both[_AT_ONE]]
     counts = [measures.rank, *measures.counts.values(), *states]
-    counts += [part[eps] for part in (measures.weighted, output) for eps in [*measures.counts][:2]]
     means = [measures.heads[key] for key in ("first", "distance")]
     return [*(each and median_high(each) for each in counts), *map(median, means)]
 
@@ -406,7 +397,7 @@ def measure_layer(layer: MixingLayer, calls: list[Call], settings: dict[str, Any
     named = (layer.name, layer.kind, layer.family)
     sizes = W.n, W.p, W.d, readings[0].H
     trained, permuted = [*measures, None][:2]
-    return LayerReport(*named, *sizes, miss, trained, permuted, *pictures)
+    return LayerReport(*named, *sizes, miss, trained, permuted, pictures)
 
 
 def measurement(name: str) -> Report:

@@ -93,9 +93,7 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
 Points = list[tuple[float, float]]
 
 
-def chart(
-    title: str, x: str, y: str, lines: Sequence[tuple[Points, str]], log: str = "", joined: bool = True
-) -> str:  # fmt: skip
+def chart(title: str, x: str, y: str, lines: Sequence[tuple[Points, str]], log: str) -> str:
     """A chart of points, each line with its style; ``log``: the axes, x, y or both, that are logarithmic."""
     lines = [each for each in lines if each[0]]
     if not lines:
@@ -124,8 +122,7 @@ def chart(
         parts.append(f'<text x="{_LEFT - 5}" y="{height + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     for points, style in lines:
         places = [f"{at(a, 0):.1f} {at(b, 1):.1f}" for a, b in points]
-        if joined:
-            parts.append(f'<path class="line {style}" d="M{"L".join(places)}"/>')
+        parts.append(f'<path class="line {style}" d="M{"L".join(places)}"/>')
         for place, (a, b) in zip(places, points, strict=True):
             cx, cy = place.split()
             say = f"{x}: {a:.3g}; {y}: {b:.3g}" + ", permuted" * (style == "permuted")

@@ -11,12 +11,10 @@ from statistics import median, median_high
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from ssmbook import display
 from ssmbook.display import number, table
 from ssmbook.display.tables import Table
-from ssmbook.lens._errors import gram
 from ssmbook.lens._measure import MOST_HEADS, LayerReport
 from ssmbook.lens._reading import Reading
 from ssmbook.lens._report_charts import chart, heat, scale, svg
@@ -25,31 +23,22 @@ if TYPE_CHECKING:
     from ssmbook.lens._report import Report
 
 # Tokens of the first text, and heads of a layer, that are drawn; heads of all layers that are
-# listed; percent from which two heads are alike.
-TOKENS, HEADS, LISTED, ALIKE = 32, 16, 20, 90
+# listed.
+TOKENS, HEADS, LISTED = 32, 16, 20
 # Of the picture of all layers: its width, that of the names, and the height of a layer.
 _WIDE, _LEFT, _ROW = 340, 30, 16
 
 
-def drawn(readings: Sequence[Reading]) -> tuple[list | None, list | None]:
-    """Return the weights of each head among the first tokens of the first text, and how alike heads are.
+def drawn(readings: Sequence[Reading]) -> list | None:
+    """Return the weights of each head among the first tokens of the first text, (H, 32, 32) at most.
 
-    Weights in percent, (H, 32, 32) at most; of heads with entries above one, percent of the
-    largest. Alike: cosines of the attention matrices over all texts, in percent, (H, H).
-    ``None`` without heads or for many.
+    In percent; of heads with entries above one, percent of the largest; ``None`` without heads or for many.
     """
     if readings[0].mixing is None or readings[0].H > HEADS:
-        return None, None
-    alphas = [reading.alpha for reading in readings]
-    G = sum(gram(alpha) for alpha in alphas)
-    size = G.diagonal().clamp_min(1e-300).sqrt()
-    first = alphas[0][:, :TOKENS, :TOKENS]
+        return None
+    first = readings[0].alpha[:, :TOKENS, :TOKENS]
     first = first / first.abs().amax((-2, -1), keepdim=True).clamp_min(1.0)
-    return _percent(first), _percent(G / size / size[:, None])
-
-
-def _percent(values: Tensor) -> list:
-    return (100 * values).round().to(torch.int64).tolist()
+    return (100 * first).round().to(torch.int64).tolist()
 
 
 def page(report: Report, tokens: Sequence[str], remarks: Sequence[str]) -> str:
@@ -172,34 +161,11 @@ def _layer(layer: LayerReport, place: int, tokens: list[str]) -> str:
         ]
         parts.append("<p>Weights: each row is an output token, each column a token that it reads.</p>")
         parts.append(f"{scale('0', '1')}\n<div class='row'>{''.join(pictures)}</div>")
-    if layer.alike and layer.H > 1:
-        names = [f"head {h}" for h in range(layer.H)]
-        picture = heat("Similarity of heads", layer.alike, names, names, (14, 14), 100, "cosine in percent")
-        parts.append(f"<p>{escape(merges(layer))}</p>\n{scale('0', '1')}\n<div class='row'>{picture}</div>")
     parts.append(wide(_numbers(layer)))
-    parts.append(f"<div class='row'>{_energy(layer)}{_looks(layer)}{_reach(layer)}</div>")
+    parts.append(f"<div class='row'>{_energy(layer)}{_reach(layer)}</div>")
     dashed = " Dashed or hollow: with permuted weights." * (layer.permuted is not None)
     parts.append(f"<p>Solid: as trained.{dashed}{_gradient(layer)}</p>")
     return f"<details{' open' * (place == 0)}>" + "\n".join(parts) + "</details>"
-
-
-def pairs_alike(layer: LayerReport) -> list[tuple[int, int]]:
-    """The pairs of heads with nearly the same attention matrices."""
-    rows = enumerate(layer.alike or ())
-    return [(g, h) for g, row in rows for h in range(g) if row[h] >= ALIKE]
-
-
-def merges(layer: LayerReport) -> str:
-    """Which heads have nearly the same attention matrices, in words; they are the first to merge."""
-    left, groups = list(range(layer.H)), []
-    while left:
-        first = left.pop(0)
-        group = [first, *(h for h in left if layer.alike[first][h] >= ALIKE)]
-        left = [h for h in left if h not in group]
-        groups += [group] if len(group) > 1 else []
-    found = "; ".join(", ".join(map(str, group)) for group in groups) or "none"
-    words = f"merge first (cosine of their attention matrices at least {ALIKE / 100:g}): {found}"
-    return f"Similarity of heads; {words}."
 
 
 def _numbers(layer: LayerReport) -> Table:
@@ -210,10 +176,6 @@ def _numbers(layer: LayerReport) -> Table:
     found |= {f"states, {100 * float(eps):g} % left": each[-1] for eps, each in states.items()}
     columns = [[number(value, 2) for value in values] for values in found.values()]
     header = ["head" if layer.H == len(columns[0]) else "quantile", *found]
-    if layer.alike and layer.H > 1:
-        header.append("most alike")
-        others = [[(v, -o) for o, v in enumerate(row) if o != h] for h, row in enumerate(layer.alike)]
-        columns.append([f"head {-max(row)[1]} ({max(row)[0] / 100:.2f})" for row in others])
     rows = [[str(h), *cells] for h, cells in enumerate(zip(*columns, strict=True))]
     return table(rows, header, align="l" + "r" * len(columns))
 
@@ -228,16 +190,6 @@ def _energy(layer: LayerReport) -> str:
         energies = enumerate((sigma**2 for sigma in measures.spectrum), 1)
         lines.append(([(r, energy) for r, energy in energies if energy > 5e-4], kind))
     return chart("Energy of the best heads", "head, common to the texts", "share of all", lines, log="y")
-
-
-def _looks(layer: LayerReport) -> str:
-    if layer.H > MOST_HEADS:  # quantiles of two numbers are no pairs
-        return ""
-    lines = []
-    for measures, kind in _kinds(layer):
-        lines.append(([*zip(measures.heads["distance"], measures.heads["first"], strict=True)], kind))
-    y = "weight on the first key"
-    return chart("Where each head looks", "mean distance in tokens", y, lines, joined=False)
 
 
 def _reach(layer: LayerReport) -> str:

@@ -69,17 +69,6 @@ def test_the_zero_system_gets_no_heads():
     assert all_heads(System(A, B, C), 0)[1].H == 0
 
 
-@pytest.mark.guards("thm-head-floor")
-def test_fewer_heads_reach_the_floor():
-    A, B, C, D = random_system(5, 3, 3, 0.9, 1)
-    W = System(A, B, C, D).operator(16)
-    for H in range(7):
-        heads = W.best_heads(H)
-        assert heads.H == H and not heads.alpha.triu(1).abs().gt(1e-12).any()
-        error = float((heads - W).block_norms().square().sum() / W.block_norms().square().sum())
-        assert error == pytest.approx(W.floor(H), abs=1e-12)
-
-
 @pytest.mark.guards("thm-rank-gap")
 @quick
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 3), st.integers(2, 5), st.integers(0, 10**6))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import F64, randn
+from helpers import F64, cut, randn
 
 from ssmbook import lens, maps
 from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
@@ -74,7 +74,7 @@ def test_merged_heads_lose_the_tail_of_singular_values(seen):
     for k in range(1, 5):
         for fit, rows in (("operator", blocks), ("uncorrelated", blocks @ root)):
             energy = torch.linalg.svdvals(rows.flatten(1)).square()
-            change = observed.merge(k, fit)
+            change = observed.share(k, fit).change
             wanted = float(energy[k:].sum() / energy.sum())
             assert getattr(change.lost, fit) == pytest.approx(wanted, rel=1e-6, abs=1e-12)
             assert change.cost == {"score matrices": 4, "value maps": k}
@@ -84,11 +84,11 @@ def test_each_fit_is_best_at_its_own_error(seen):
     _, _, observed = seen
     fits = "operator", "uncorrelated", "output"
     for k in (1, 2, 3):
-        found = {fit: observed.merge(k, fit).lost for fit in fits}
+        found = {fit: observed.share(k, fit).lost for fit in fits}
         for fit in fits:
             assert getattr(found[fit], fit) <= min(getattr(each, fit) for each in found.values()) * (1 + 1e-9)
         assert found["output"].output < observed.cut(k).lost.output
-    assert max(observed.merge(4).lost) < 1e-12 and max(observed.cut(4, ridge=0.01).lost) < 1e-12
+    assert max(observed.share(4).lost) < 1e-12 and max(observed.cut(4, ridge=0.01).lost) < 1e-12
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "mamba2", "qwen3_next", "recurrent_gemma"])
@@ -97,21 +97,20 @@ def test_what_a_change_says_it_loses_is_what_it_loses(family, build, ids):
     model, texts = build(family), ids(3, N)
     layer = lens.layers(model)[-1]
     observed = lens.observe(model, texts)[layer.name]
-    for change in (observed.merge(2), observed.merge(2, "output"), observed.cut(2), observed.cut(2, 0.01)):
+    for change in (observed.share(2), observed.share(2, "output"), observed.cut(2), observed.cut(2, 0.01)):
         found = lens.change_errors(layer, texts, change)
         assert list(found) == pytest.approx(list(change.lost), rel=1e-5, abs=1e-9)
     refitted, plain = observed.cut(2, ridge=0.01), observed.cut(2)
-    assert refitted.lost.output < plain.lost.output and refitted.W_O is not None and plain.W_O is None
+    assert refitted.lost.output < plain.lost.output and torch.equal(refitted.W_V, plain.W_V)
 
 
 def test_a_ridge_holds_refitted_weights_near_the_own_ones(seen):
     layer, texts, observed = seen
-    own, found = observed.W_O, [observed.cut(2, ridge) for ridge in (0.0, 0.1, 10.0, 1e9)]
-    kept = found[0].W_O.abs().sum((1, 2)) > 0
-    away = [float((change.W_O - own)[kept].norm()) for change in found]
-    missed = [observed.missed(change.W_O) for change in found]
+    own, found = observed.cut(2).W_O, [observed.cut(2, ridge) for ridge in (0.0, 0.1, 10.0, 1e9)]
+    away = [float((heads.W_O - own).detach().norm()) for heads in found]
+    missed = [observed.missed(heads) for heads in found]
     assert sorted(away, reverse=True) == away and sorted(missed) == missed
-    assert missed == [change.lost.output for change in found]
+    assert missed == [heads.lost.output for heads in found]
     assert missed[-1] == pytest.approx(observed.cut(2).lost.output) and away[-1] < 1e-6 * own.norm()
     with pytest.raises(ValueError, match="ridge must lie in"):
         observed.cut(2, -1.0)
@@ -123,7 +122,7 @@ def test_what_was_observed_adds_up(seen):
     both = parts[0] + parts[1]
     assert both.tokens == whole.tokens and parts[0].tokens == texts.shape[1]
     for fit in ("operator", "uncorrelated", "output"):
-        assert list(both.merge(2, fit).lost) == pytest.approx(list(whole.merge(2, fit).lost), rel=1e-6)
+        assert list(both.share(2, fit).lost) == pytest.approx(list(whole.share(2, fit).lost), rel=1e-6)
     assert list(both.cut(2, 0.1).lost) == pytest.approx(list(whole.cut(2, 0.1).lost), rel=1e-9)
 
 
@@ -131,7 +130,7 @@ def test_changes_are_made_where_the_observed_tensors_are(seen):
     """Any tensor made without their device would be on another one here, which torch refuses to mix."""
     _, _, observed = seen
     with torch.device("meta"):
-        found = observed.merge(2, "output"), observed.cut(2), observed.cut(2, 0.1)
+        found = observed.share(2, "output"), observed.cut(2), observed.cut(2, 0.1)
         alpha = lens.truncate(2).coefficients(torch.full((3, 8, 8), 0.1, device="cpu").tril())
     assert all(0 < change.lost.output < 1 for change in found) and alpha.device.type == "cpu"
 
@@ -149,7 +148,7 @@ def test_nothing_changes_where_nothing_is_changed(family, build, ids):
     wanted, found = logits(model, texts), lens.layers(model)
     carried = {layer: lens.truncate(N) for layer in found}
     merged = {
-        place: lens.observe(model, texts, [layer.name])[layer.name].merge(lens.operator(layer, texts).W.H)
+        place: lens.observe(model, texts, [layer.name])[layer.name].share()
         for place, layer in enumerate(found)
         if layer.family in ("attention", "SSD")
     }
@@ -157,8 +156,6 @@ def test_nothing_changes_where_nothing_is_changed(family, build, ids):
         with lens.replace(model, changes):
             assert relative(logits(model, texts), wanted) < 1e-5
         assert torch.equal(logits(model, texts), wanted)
-    with lens.replace(model, {place: lens.drop_sink() for place in range(len(found))}):
-        assert relative(logits(model, texts), wanted) > 1e-3
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mamba2"])
@@ -172,7 +169,7 @@ def test_a_replaced_layer_passes_gradients_on(family, build, ids):
         return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
 
     wanted = gradients()
-    with lens.replace(model, {0: lens.drop_heads([]), 1: lens.drop_heads([])}):
+    with lens.replace(model, {0: cut([]), 1: cut([])}):
         found = gradients()
     for name, each in wanted.items():
         assert (each is None) == (found[name] is None), name
@@ -209,7 +206,7 @@ def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
     texts, model = ids(2, N), causal(build, "gpt2")
     layer = lens.layers(model)[1]
     r, out = layer.module.head_dim, layer.module.c_proj
-    with lens.replace(model, {layer.name: lens.drop_heads([1])}):
+    with lens.replace(model, {layer.name: cut([1])}):
         found = logits(model, texts)
     with torch.no_grad():
         b = layer.module.c_attn.bias[2 * 24 + r : 2 * 24 + 2 * r]
@@ -221,17 +218,17 @@ def test_a_cut_head_is_one_whose_output_weights_are_zero(build, ids):
 def test_a_change_inside_another_changes_what_that_one_made(build, ids):
     """The inner one was passed over without a word."""
     model, texts = causal(build, "llama"), ids(2, N)
-    with lens.replace(model, {0: lens.drop_heads([0, 1])}):
+    with lens.replace(model, {0: cut([0, 1])}):
         wanted = logits(model, texts)
-    with lens.replace(model, {0: lens.drop_heads([0])}):
+    with lens.replace(model, {0: cut([0])}):
         outer = logits(model, texts)
-        with lens.replace(model, {0: lens.drop_heads([1])}):
+        with lens.replace(model, {0: cut([1])}):
             assert relative(logits(model, texts), wanted) < 1e-6
-        with lens.replace(model, {1: lens.drop_heads([1])}):
+        with lens.replace(model, {1: cut([1])}):
             assert relative(logits(model, texts), outer) > 1e-3
         assert torch.equal(logits(model, texts), outer)
-    layer, few = lens.layers(model)[0], lens.drop_heads([0, 1])
-    shared = lens.share_heads(layer, texts)
+    layer, few = lens.layers(model)[0], cut([0, 1])
+    shared = lens.observe(model, texts)[layer.name].share()
     for pair in ((shared, few), (few, shared)):
         with lens.replace(model, {0: pair[0]}), lens.replace(model, {0: pair[1]}):
             assert relative(logits(model, texts), wanted) < 1e-4
@@ -262,7 +259,7 @@ def test_a_padded_text_is_changed_as_the_text_alone(family, left, build, ids):
     texts, inputs = ids(2, N), padded(ids(2, N), left, 4)
     if "mamba" not in family:
         inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp_min(0)
-    changes = [lens.drop_heads([]), lens.drop_heads([0]), lens.drop_sink()]
+    changes = [cut([]), cut([0])] + [lens.window(2, sink=1)] * (family != "bert")
     changes += [lens.truncate(3)] * (family != "bert")
     with torch.no_grad():
         plain = model(texts)[0]
@@ -385,7 +382,7 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
     generator = torch.Generator().manual_seed(0)
     model = torch.nn.Sequential(maps.Attention(6, 6, H=3, head_width=2, generator=generator)).eval()
     x = torch.randn(2, N, 6, generator=generator)
-    with lens.replace(model, {"0": lens.drop_heads([0, 2])}):
+    with lens.replace(model, {"0": cut([0, 2])}):
         y = model(x)
     alpha, V = model[0].coefficients(x), model[0].value_maps()
     torch.testing.assert_close(y, alpha[:, 1] @ (x @ V[1].mT))
@@ -393,9 +390,9 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     with torch.no_grad():
         wanted = model(x)
-        with lens.replace(model, {0: lens.drop_heads([])}):
+        with lens.replace(model, {0: cut([])}):
             assert relative(model(x), wanted) < 1e-5
-        with lens.replace(model, {0: lens.drop_heads([0])}):
+        with lens.replace(model, {0: cut([0])}):
             assert relative(model(x), wanted) > 1e-3
         assert torch.equal(model(x), wanted)
 
@@ -403,7 +400,7 @@ def test_maps_of_the_book_and_of_torch_are_replaced_too():
 def test_generation_and_loss(build, ids):
     model, texts = causal(build, "llama"), ids(2, N)
     plain = model.generate(texts, max_new_tokens=4, do_sample=False)
-    with lens.replace(model, {0: lens.drop_heads([])}):
+    with lens.replace(model, {0: cut([])}):
         assert torch.equal(model.generate(texts, max_new_tokens=4, do_sample=False), plain)
         with pytest.raises(ValueError, match="use_cache=False"):
             model(texts, use_cache=True)
@@ -440,9 +437,9 @@ def test_changes_that_are_refused(build, ids):
     observed = lens.observe(model, texts)["model.layers.0.self_attn"]
     for H in (0, 5):
         with pytest.raises(ValueError, match="H must be between 1 and 4"):
-            observed.merge(H)
+            observed.share(H)
     with pytest.raises(ValueError, match="fit must be one of operator, uncorrelated, output"):
-        observed.merge(2, "loss")
+        observed.share(2, "loss")
     with pytest.raises(ValueError, match="N must be at least 1"):
         lens.truncate(0)
     with pytest.raises(ValueError, match="one text"):
@@ -450,7 +447,7 @@ def test_changes_that_are_refused(build, ids):
     for key in ("model.layers.7.self_attn", 2, lens.layers(build("gpt2"))[0]):
         with (
             pytest.raises(ValueError, match="changes must be for layers"),
-            lens.replace(model, {key: lens.drop_heads([0])}),
+            lens.replace(model, {key: cut([0])}),
         ):
             pass
     with pytest.raises(TypeError, match="lens.Change; got int"), lens.replace(model, {0: 4}):
@@ -458,7 +455,7 @@ def test_changes_that_are_refused(build, ids):
     strange = torch.nn.ModuleDict({"body": model, "GRU": torch.nn.GRU(3, 3)}).eval()
     with (
         pytest.raises(ValueError, match="got 'GRU', which no reader knows"),
-        lens.replace(strange, {"GRU": lens.drop_heads([0])}),
+        lens.replace(strange, {"GRU": cut([0])}),
     ):
         pass
     hook = model.model.layers[0].self_attn.v_proj.register_forward_hook(lambda *_: 1.1 * _[2])
@@ -473,12 +470,12 @@ def test_changes_that_are_refused(build, ids):
     with pytest.raises(ValueError, match="heads of width 5"), lens.replace(model, {0: lens.truncate(2)}):
         model(texts)
     torn.head_dim = width
-    twice = {0: lens.truncate(2), "model.layers.0.self_attn": lens.drop_heads([0])}
+    twice = {0: lens.truncate(2), "model.layers.0.self_attn": cut([0])}
     with pytest.raises(ValueError, match="self_attn twice"), lens.replace(model, twice):
         pass
     with (
         pytest.raises(ValueError, match="heads must be between 0 and 3; got 4"),
-        lens.replace(model, {0: lens.drop_heads([4])}),
+        lens.replace(model, {0: cut([4])}),
     ):
         model(texts)
     with pytest.raises(ValueError, match="heads with value maps"):

@@ -10,21 +10,16 @@ N = 13
 
 
 @pytest.mark.parametrize("family", ["llama", "mamba2"])
-def test_shared_heads_do_what_the_merge_does_and_take_gradients(family, build, ids):
+def test_shared_heads_take_gradients(family, build, ids):
     model, texts = build(family), ids(2, N)
     layer = lens.layers(model)[1]
-    merged = lens.observe(model, texts)[layer.name].merge(2)
-    shared = lens.share_heads(layer, texts, 2)
-    assert shared.W_O.dtype == torch.float32 and shared.change.cost["value maps"] == 2
-    assert list(shared.lost) == pytest.approx(list(merged.lost))
-    with lens.replace(model, {layer: merged}), torch.no_grad():
-        wanted = model(texts, use_cache=False).last_hidden_state
+    shared = lens.observe(model, texts)[layer.name].share(2)
+    assert shared.change.cost["value maps"] == 2 and shared.change.lost == shared.lost
     with lens.replace(model, {layer: shared}):
         found = model(texts, use_cache=False).last_hidden_state
-    assert float((found.detach() - wanted).abs().max()) < 1e-4 * float(wanted.abs().max())
     gradients = torch.autograd.grad(found.square().sum(), list(shared.parameters()))
     assert all(bool(gradient.abs().sum() > 0) for gradient in gradients)
-    again = lens.share_heads(layer, ids(2, N, seed=1), 2)
+    again = lens.observe(model, ids(2, N, seed=1))[layer.name].share(2)
     again.load_state_dict(shared.state_dict())
     assert torch.equal(again.W_V, shared.W_V)
 
@@ -32,16 +27,17 @@ def test_shared_heads_do_what_the_merge_does_and_take_gradients(family, build, i
 def test_narrow_value_maps_lose_their_smallest_singular_values(build, ids):
     model, texts = build("llama").double(), ids(3, N)
     layer = lens.layers(model)[0]
-    full, x = lens.share_heads(layer, texts, 3), torch.cat([lens.operator(layer, text).x for text in texts])
+    seen, x = lens.observe(model, texts)[layer.name], torch.cat([lens.operator(layer, t).x for t in texts])
+    full = seen.share(3)
     V = full.W_O @ full.W_V
     for width in (1, 4):
-        narrow = lens.share_heads(layer, texts, 3, width=width)
+        narrow = seen.share(3, width=width)
         missed = ((V - narrow.W_O @ narrow.W_V) @ x.mT).square().sum((1, 2))
         wanted = torch.linalg.svdvals(V @ x.mT)[:, width:].square().sum(-1)
         assert narrow.W_V.shape[1] == width and narrow.lost is None
         torch.testing.assert_close(missed, wanted, rtol=1e-7, atol=1e-12)
     with pytest.raises(ValueError, match="width must be"):
-        lens.share_heads(layer, texts, 3, width=0)
+        seen.share(3, width=0)
 
 
 def test_a_recurrence_is_its_coefficients_and_runs_token_by_token():
@@ -96,7 +92,7 @@ def test_only_what_is_tuned_changes(capsys):
     with torch.no_grad():
         wanted = model(x)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    shared = lens.share_heads(lens.layers(model)[0], x, 1)
+    shared = lens.observe(model, x)["0"].share(1).float()
     with lens.replace(model, {0: shared}):
         losses = lens.train([shared], lambda: (model(x) - wanted).square().mean(), steps=20, rate=0.01)
     assert losses[-1] < losses[0] and len(losses) == 20

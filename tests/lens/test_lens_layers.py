@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import F64
+from helpers import F64, cut
 from torch import nn
 
 from ssmbook import lens, maps, scans
@@ -202,9 +202,9 @@ def test_attention_of_any_module_is_caught(kind):
     torch.testing.assert_close(found.W @ found.x + found.offset, wanted)
     kept = model(x).detach()
     with torch.no_grad():
-        with lens.replace(model, {0: lens.drop_heads([])}):
+        with lens.replace(model, {0: cut([])}):
             torch.testing.assert_close(model(x), kept)
-        with lens.replace(model, {0: lens.drop_heads([1])}):
+        with lens.replace(model, {0: cut([1])}):
             changed = model(x)
         mix.together.weight[8 + 2 * K :].view(K, 2, 8)[1 * K // 4] = 0
         if kind != "grouped":  # the bias of a dropped head stays
@@ -285,9 +285,9 @@ def test_a_scan_of_the_book_is_caught_in_any_module(kind):
     torch.testing.assert_close(found.x, given[0])
     torch.testing.assert_close(lens.operator(layer, x[0]).W @ given[0][0], core[0])
     with torch.no_grad():
-        with lens.replace(model, {0: lens.drop_heads([])}):
+        with lens.replace(model, {0: cut([])}):
             torch.testing.assert_close(model(x), kept)
-        with lens.replace(model, {0: lens.drop_heads([1])}):
+        with lens.replace(model, {0: cut([1])}):
             changed = model(x)
         core[..., slice(3, 6) if kind == "ssd" else 1] = 0
         torch.testing.assert_close(changed, model[1].back(core * gate))

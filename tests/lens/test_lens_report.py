@@ -58,9 +58,9 @@ def test_json_there_and_back_and_one_page(found, tmp_path):
     back.to_html(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text("utf-8")
     assert "a &lt;hybrid&gt;" in text and "<img " not in text
-    # weights of each head with their scale, similarity with its own; states of all with theirs
-    assert text.count('class="heat"') == sum(layer.H + 1 for layer in found.layers if layer.weights) + 1
-    assert text.count('class="scale"') == sum(2 for layer in found.layers if layer.weights) + 1
+    # weights of each head with their scale; states of all with theirs
+    assert text.count('class="heat"') == sum(layer.H for layer in found.layers if layer.weights) + 1
+    assert text.count('class="scale"') == sum(1 for layer in found.layers if layer.weights) + 1
     assert not re.search(
         r"""(src|href)=["'](?!data:)|url\(|@import|<script src|<link""", text
     )  # no other file
@@ -129,9 +129,6 @@ def test_each_sentence_of_the_verdict_holds_for_the_report(found, tmp_path):
     ]
     assert sorted(int(count) for _, _, count in named) == sorted(count for count, *_ in every)[:3]
     assert all((int(count), h, name) in every for h, name, count in named)
-    alike = [layer["alike"] for layer in layers if layer["alike"]]
-    pairs = sum(rows[g][h] >= 90 for rows in alike for g in range(len(rows)) for h in range(g))
-    assert f"0.9 or more: {pairs}." in change
     rows = {row["layer"]: row for row in given["summary"]["layers"]}  # numbers to sort by
     for layer in layers:
         numbers = rows[layer["name"]]["trained"]
@@ -242,19 +239,14 @@ def test_text_is_cut_by_the_models_own_tokenizer(build, tmp_path, capsys):
 
 
 def test_an_installed_package_that_carries_a_model(folder, numbers, tmp_path, monkeypatch, capsys):
-    (tmp_path / "carries_a_hybrid").mkdir()
-    code = f"def get_model_path():\n    return {str(folder)!r}\n"
-    (tmp_path / "carries_a_hybrid" / "__init__.py").write_text(code, "utf-8")
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
-    assert run("carries-a-hybrid", "--ids", numbers, "--tokens", 16, "--no-permuted", "--no-gradient") == 0
-    assert "layers.0.mamba" in capsys.readouterr().out
-
     shutil.copytree(folder, tmp_path / "holds_a_hybrid" / "model")  # found without importing the package
     (tmp_path / "holds_a_hybrid" / "__init__.py").write_text("import what_is_not_installed", "utf-8")
     (tmp_path / "holds_a_hybrid" / "model" / "pooling").mkdir()
     (tmp_path / "holds_a_hybrid" / "model" / "pooling" / "config.json").write_text("{}", "utf-8")
     few = ("--tokens", 16, "--no-permuted", "--no-gradient", "--layers", 1)
     assert run("holds-a-hybrid", "--ids", numbers, *few) == 0
+    assert "layers.1.self_attn" in capsys.readouterr().out
     monkeypatch.setattr("importlib.metadata.version", lambda name: "5.2.4")
     assert run("holds-a-hybrid", "--ids", numbers, *few) == 2
     assert "needs transformers 5.3 or newer" in capsys.readouterr().err
@@ -270,13 +262,6 @@ def test_no_code_that_lies_beside_the_user_runs(numbers, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="must be a folder with config.json"):
             lens.load(given)
         assert run(given, "--ids", numbers) == 2
-    # one of the same name is installed: that one is taken
-    (tmp_path / "installed" / "beside").mkdir(parents=True)
-    code = "def get_model_path():\n    return 'nowhere'\n"
-    (tmp_path / "installed" / "beside" / "__init__.py").write_text(code, "utf-8")
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "installed")])
-    with pytest.raises(ValueError, match="must be a folder with config.json"):
-        lens.load("beside")
 
 
 def test_an_interrupted_command_keeps_what_it_read(folder, numbers, build, tmp_path, monkeypatch, capsys):
@@ -406,26 +391,21 @@ def test_the_committed_measurement_again(tmp_path):
     assert layer.trained.counts == {eps: counts[:1] for eps, counts in old.trained.counts.items()}
 
 
-def test_the_page_draws_the_weights_and_says_which_heads_are_alike(build, ids, tmp_path):
-    """Two heads of equal queries and keys, one of others; columns that nothing fills are left out."""
+def test_the_page_draws_the_weights(build, ids, tmp_path):
+    """Columns that nothing fills are left out."""
     generator = torch.Generator().manual_seed(0)
     layer = maps.Attention(6, 6, H=3, head_width=2, generator=generator).eval()
     with torch.no_grad():
-        layer.W_Q[1], layer.W_K[1] = layer.W_Q[0], layer.W_K[0]
         layer.W_Q[2] *= 20
     x = torch.randn(1, 16, 6, generator=generator)
     found = lens.report(layer, x, permuted=False, gradient=False)
     alpha = layer.coefficients(x)[0].detach().double()
     assert torch.equal(torch.tensor(found.layers[0].weights), (100 * alpha).round().long())
-    flat = torch.nn.functional.normalize(alpha.flatten(1), dim=1)
-    alike = found.layers[0].alike
-    assert torch.equal(torch.tensor(alike), (100 * flat @ flat.mT).round().long()) and alike[0][1] == 100
 
     def page(report):
         report.to_html(tmp_path / "page.html")
         return (tmp_path / "page.html").read_text("utf-8")
 
-    assert "at least 0.9): 0, 1.</p>" in page(found)
     (drawn,) = re.findall(r'<svg role="img" aria-label="head 2".*?</svg>', page(found))
     values = re.search('data-values="([^"]*)"', drawn)[1]
     shown = torch.tensor([[int(value) for value in row.split(",")] for row in values.split(";")])
@@ -433,6 +413,6 @@ def test_the_page_draws_the_weights_and_says_which_heads_are_alike(build, ids, t
     cells = {(int(i), int(j)) for j, i in re.findall(r"M(\d+) (\d+)", drawn)}
     assert cells == {tuple(place) for place in shown.gt(2).nonzero().tolist()}
     assert shade(0, 0, log=True) == shade(0, 0, log=False) == 0  # a layer without states
-    wide = lens.report(build("mamba", 1), ids(16), permuted=False, gradient=False)
-    empty = "10\N{NO-BREAK SPACE}% left, output"
-    assert empty in wide.table().header and empty not in page(wide)
+    both_ways = lens.report(build("bert"), ids(16), permuted=False, gradient=False)
+    empty = "10\N{NO-BREAK SPACE}% left, states"
+    assert empty in both_ways.table().header and empty not in page(both_ways)

@@ -23,7 +23,7 @@ first, state = layer.forward(b[:9], layer.initial_state(()))
 assert_type(state, Tensor)
 assert_type(layer.forward(b, resets=torch.arange(16) == 9), Tensor)
 model = nn.Sequential(layer).eval()
-with lens.replace(model, {0: lens.drop_heads([0]) & lens.truncate(1)}):
+with lens.replace(model, {0: lens.only(lens.Change("cut", torch.zeros_like), [0]) & lens.truncate(1)}):
     changed = model(b[None])
 
 

@@ -1,4 +1,4 @@
-"""What takes the place of the heads of a layer: other coefficients, what they compute and what that loses."""
+"""What takes the place of the heads of a layer: other coefficients, which combine, and what they lose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssmbook._checks import check_integer
+from ssmbook._checks import check_integer, check_number
 from ssmbook.lens._errors import ReplacementErrors, errors
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens._reading import Reading, check_read
@@ -38,6 +38,13 @@ class Change:
         Value weights in place of the layer's own.
     of_tokens : bool, default False
         Whether ``coefficients`` takes the layer's tokens (..., n, d) instead.
+
+    Examples
+    --------
+    >>> from ssmbook import lens
+    >>> cut = lens.only(lens.Change("cut", torch.zeros_like), [0, 2])
+    >>> cut.name, cut.coefficients(torch.ones(3, 2, 2)).sum((1, 2))
+    ('cut in heads [0, 2]', tensor([0., 4., 0.]))
     """
 
     name: str
@@ -49,63 +56,86 @@ class Change:
     of_tokens: bool = False
 
     def __and__(self, other: Change) -> Change:
-        """This change, and then one of coefficients alone."""
-        from ssmbook.lens.changes._combine import both
+        """The change that makes of the heads what the other makes of those of this one.
 
-        return both(self, other)
+        Raises ``ValueError`` where the other would leave out what this one made: it makes its
+        coefficients from the tokens, or both bring value maps.
+        """
+        weights = [(change.W_O, change.W_V) for change in (self, other)]
+        brings = [any(part is not None for part in pair) for pair in weights]
+        if other.of_tokens or all(brings):
+            raise ValueError(
+                "a change after another must use the heads that the other made; got "
+                f"“{other.name}” after “{self.name}”, which brings its own"
+            )
+
+        def coefficients(given: Tensor) -> Tensor:
+            return other.coefficients(self.coefficients(given))
+
+        W_O, W_V = weights[brings[1]]
+        name, cost = f"{self.name}, then {other.name}", {**self.cost, **other.cost}
+        return Change(name, coefficients, W_O, None, cost, W_V, self.of_tokens)
 
 
-def drop_heads(heads: Sequence[int]) -> Change:
-    """Return the change that leaves out these heads, numbered from 0; the others stay as they are.
+def window(w: int, sink: int = 4) -> Change:
+    """Return the change that leaves each token the first ``sink`` keys and the last ``w - sink``.
 
-    Raises ``ValueError`` for a head that the layer does not have.
+    The last ones end with its own. The weights are divided by their sum, as if softmax had
+    seen these keys alone: what a head loses is what its cache of w tokens loses.
+
+    >>> alpha = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.2, 0.3, 0.5, 0], [0.1, 0.2, 0.3, 0.4]])
+    >>> window(2, sink=1).coefficients(alpha)[3]
+    tensor([0.2000, 0.0000, 0.0000, 0.8000])
     """
-    gone = [check_integer("heads", h, low=0) for h in heads]
+    w = check_integer("w", w, low=1)
+    sink = check_integer("sink", sink, low=0, high=w - 1)
 
     def coefficients(alpha: Tensor) -> Tensor:
-        for h in gone:
+        i = torch.arange(alpha.shape[-1], device=alpha.device)
+        first = (alpha != 0).any(-2).cumsum(-1) <= sink  # padding before a text is no key of it
+        kept = alpha * ((i[:, None] - i < w - sink) | first[..., None, :])
+        return kept * (alpha.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True)).nan_to_num()
+
+    return Change(f"a window of {w}", coefficients, cost={"tokens": w})
+
+
+def fade(c: float) -> Change:
+    """Return the change that multiplies the scores of softmax heads by c, additive biases of places too.
+
+    Weights become alpha^c, divided by their sum; what a sink without a key took counts as a
+    key of its own. At c = 0 all keys weigh the same.
+    """
+    c = check_number("c", c, 0.0, float("inf"))
+
+    def coefficients(alpha: Tensor) -> Tensor:
+        if bool((alpha < 0).any()):
+            raise ValueError("coefficients must be those of softmax to fade; got negative ones")
+        rest = (1 - alpha.sum(-1, keepdim=True)).clamp(min=0)
+        rest = rest * (rest > 1e-5)  # what is left of rounding
+        powers = [torch.where(part > 0, part.pow(c), 0) for part in (alpha, rest)]
+        return (powers[0] / (powers[0].sum(-1, keepdim=True) + powers[1])).nan_to_num()
+
+    return Change(f"scores times {c:g}", coefficients)
+
+
+def only(change: Change, heads: Sequence[int]) -> Change:
+    """Return a change of coefficients for these heads alone, numbered from 0; the others stay.
+
+    Raises ``ValueError`` for a change that has weights of its own or makes other heads, and
+    for a head that the layer does not have.
+    """
+    chosen = [check_integer("heads", h, low=0) for h in heads]
+    if change.W_O is not None or change.W_V is not None or change.of_tokens:
+        raise ValueError(f"change must be one of coefficients alone, to be combined so; got {change.name}")
+
+    def coefficients(alpha: Tensor) -> Tensor:
+        for h in chosen:
             check_integer("heads", h, low=0, high=alpha.shape[-3] - 1)
-        kept = alpha.clone()
-        kept[..., gone, :, :] = 0
-        return kept
+        mixed = alpha.clone()
+        mixed[..., chosen, :, :] = change.coefficients(alpha[..., chosen, :, :])
+        return mixed
 
-    return Change(f"without heads {gone}", coefficients)
-
-
-def drop_sink() -> Change:
-    """Return the change that takes the first key away: no later token reads it, other weights stay.
-
-    In a padded text that is the first key that is read at all.
-    """
-
-    def coefficients(alpha: Tensor) -> Tensor:
-        place = torch.arange(alpha.shape[-1], device=alpha.device)
-        first = (alpha != 0).any(-2).int().argmax(-1)[..., None, None]
-        return alpha.masked_fill((place == first) & (place[:, None] > first), 0)
-
-    return Change("without the first key", coefficients)
-
-
-def then(first: Change, second: Change) -> Change:
-    """Return the change that makes of the heads what the second makes of those of the first.
-
-    Raises ``ValueError`` where the second would leave out what the first made: it makes its
-    coefficients from the tokens, or both bring value maps.
-    """
-    weights = [(change.W_O, change.W_V) for change in (first, second)]
-    brings = [any(part is not None for part in pair) for pair in weights]
-    if second.of_tokens or all(brings):
-        raise ValueError(
-            "a change inside another must use the heads that the other made; got "
-            f"“{second.name}” inside “{first.name}”, which brings its own"
-        )
-
-    def coefficients(given: Tensor) -> Tensor:
-        return second.coefficients(first.coefficients(given))
-
-    W_O, W_V = weights[brings[1]]
-    name, cost = f"{first.name}, then {second.name}", {**first.cost, **second.cost}
-    return Change(name, coefficients, W_O, None, cost, W_V, first.of_tokens)
+    return Change(f"{change.name} in heads {chosen}", coefficients)
 
 
 def freeze(layer: MixingLayer, inputs: Tensor) -> Change:
@@ -230,8 +260,9 @@ def change_errors(
     >>> from ssmbook import lens
     >>> from ssmbook.maps import Attention
     >>> model = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval()
-    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), lens.drop_heads([0, 1]))
-    >>> round(found.output, 6)  # both of its heads were dropped, so all of its output is missing
+    >>> cut = lens.Change("cut", torch.zeros_like)
+    >>> found = lens.change_errors(lens.layers(model)[0], torch.randn(3, 10, 6), cut)
+    >>> round(found.output, 6)  # both of its heads were cut, so all of its output is missing
     1.0
     """
     reading = read(layer, inputs)

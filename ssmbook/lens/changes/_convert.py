@@ -12,7 +12,7 @@ from ssmbook._checks import check_integer
 from ssmbook.lens._calls import split_texts
 from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens.changes._change import Change
-from ssmbook.lens.changes._heads import SharedHeads, share_heads
+from ssmbook.lens.changes._heads import SharedHeads, observe
 from ssmbook.maps.attention import Attention, per_head
 from ssmbook.maps.linear_attention import LinearAttention, safe_reciprocal
 
@@ -98,7 +98,7 @@ def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) 
 
     Attention becomes a `Recurrence`, whose decays and gates are fitted to its attention
     matrices on the texts by their cross entropy: an approximation, to be trained on with
-    ``train``. A recurrence that has heads, such as SSD, becomes its ``share_heads``,
+    ``train``. A recurrence that has heads, such as SSD, becomes its ``SharedHeads``,
     exactly. Both are put in by ``replace``; a `Recurrence` also is a layer by itself.
 
     Parameters
@@ -131,12 +131,11 @@ def convert(layer: MixingLayer, texts: Tensor, N: int = 2, *, steps: int = 100) 
     >>> found.change.name, found(torch.randn(4, 6)).shape
     ('recurrences with 2 states', torch.Size([4, 6]))
     """
-    own = isinstance(layer.module, Attention)
+    own, dtype = isinstance(layer.module, Attention), next(layer.model.parameters()).dtype
     if layer.family != "attention" and not own:
-        return share_heads(layer, texts)
+        return observe(layer.model, texts, [layer.name])[layer.name].share().to(dtype)
     readings = [read(layer, text) for text in split_texts(layer.model, texts)]
     W_O, W_V = (layer.module.W_O, layer.module.W_V) if own else readings[0].factors
-    dtype = next(layer.model.parameters()).dtype
     alpha = torch.stack([reading.alpha for reading in readings]).to(dtype)
     x = torch.stack([reading.core.x for reading in readings]).to(dtype)
     if bool((alpha.triu(1) != 0).any()):

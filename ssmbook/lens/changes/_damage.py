@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from ssmbook.lens._load import token_losses
 from ssmbook.lens.changes._groups import GroupLayer, Heads, attending, near
 
 # Tokens that are in memory together; points of the path, until the sum is right to a tenth, or
@@ -25,10 +26,8 @@ def late_loss(model: nn.Module, texts: Tensor) -> Tensor:
     """Mean loss on the second half of each text (texts, n), where a cache matters, in nats per token."""
     half, found = texts.shape[1] // 2, []
     for part in _parts(texts):
-        logits = model(part, use_cache=False).logits[:, half:-1].flatten(0, 1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        loss = nn.functional.cross_entropy(logits, part[:, half + 1 :].flatten(), reduction="none")
-        found.append(loss.view(len(part), -1).mean(-1))
+        logits = model(part, use_cache=False).logits[:, half:-1]
+        found.append(token_losses(logits, part[:, half + 1 :]).mean(-1))
     return torch.cat(found)
 
 

@@ -1,4 +1,4 @@
-"""What the heads of a layer did on some texts, and fewer heads that are fitted to it: merged, or cut.
+"""What the heads of a layer did on some texts, and fewer heads that are fitted to it: shared, or cut.
 
 All is decided by Gram matrices, which add up over texts. With attention matrices alpha_h
 and value maps V_h, the operator sum_h alpha_h ⊗ V_h loses, under other coefficients
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_integer, check_number
 from ssmbook.lens._calls import Texts, split_texts
-from ssmbook.lens._errors import Mixture, ReplacementErrors, gram, mixture
-from ssmbook.lens._layers import MixingLayer, calls, layers, read, select
+from ssmbook.lens._errors import ReplacementErrors, gram, mixture
+from ssmbook.lens._layers import calls, layers, read, select
 from ssmbook.lens._reading import Reading, check_read
 from ssmbook.lens.changes._change import Change
 from ssmbook.operators import FactorizedOperator
@@ -59,15 +59,13 @@ class SharedHeads(nn.Module):
     @property
     def change(self) -> Change:
         """What ``replace`` puts in."""
-        k, H = self.mix.shape
-        cost = {"score matrices": H, "value maps": k, "width": self.W_V.shape[1]}
-        name = f"{H} heads merged to {k}"
-        return Change(name, lambda alpha: mixed(alpha, self.mix), self.W_O, self.lost, cost, self.W_V)
+        (k, H), scores = self.mix.shape, int((self.mix != 0).any(0).sum())
+        cost = {"score matrices": scores, "value maps": k}
 
+        def coefficients(alpha: Tensor) -> Tensor:
+            return torch.einsum("gh,...hij->...gij", self.mix.to(alpha), alpha)
 
-def mixed(alpha: Tensor, P: Tensor) -> Tensor:
-    """Return coefficients alpha'_g = sum_h P_gh alpha_h of every text."""
-    return torch.einsum("gh,...hij->...gij", P.to(alpha), alpha)
+        return Change(f"{H} heads to {k}", coefficients, self.W_O, self.lost, cost, self.W_V)
 
 
 class Observed:
@@ -110,29 +108,18 @@ class Observed:
             setattr(both, name, getattr(self, name) + getattr(other, name))
         return both
 
-    def merge(self, H: int, fit: Fit = "uncorrelated") -> Change:
-        """Return the change to H merged heads: one fixed matrix of rank H mixes the attention matrices.
-
-        ``fit``: which of the three `ReplacementErrors` to make least on these texts;
-        "output" goes on from "uncorrelated" and ends in a local minimum, never above it.
-        All the scores are still computed. Raises ``ValueError`` for H = 0 or above the
-        layer's.
-        """
-        A, B = self._mixture(H, fit)
-        P = A @ B.mT
-        cost = {"score matrices": self.H, "value maps": H}
-        name = f"{self.H} heads merged to {H}"
-        return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
-
     def share(self, H: int | None = None, fit: Fit = "uncorrelated", width: int | None = None) -> SharedHeads:
-        """Return what ``merge`` makes as a module in float64, with value maps of at most this rank.
+        """Return H shared heads with value maps of at most this rank, which mix all attention matrices.
+
+        All the scores are still computed.
 
         Parameters
         ----------
         H : int, optional
             The number of heads, by default all of the layer's, which is exact.
         fit : {"uncorrelated", "operator", "output"}
-            As for ``merge``.
+            Which of the three `ReplacementErrors` to make least on these texts; "output" goes on from
+            "uncorrelated" and ends in a local minimum, never above it.
         width : int, optional
             The rank of each value map, full by default: the best maps of that rank for tokens with
             these second moments.
@@ -140,14 +127,37 @@ class Observed:
         Returns
         -------
         SharedHeads
-            To put in by ``replace``, and to train.
+            In float64, to put in by ``replace`` and to train.
 
         Raises
         ------
         ValueError
             If H or the width is 0 or larger than the layer's.
         """
-        A, B = self._mixture(self.H if H is None else H, fit)
+        H = self.H if H is None else check_integer("H", H, low=1, high=self.H)
+        check_choice("fit", fit, FITS)
+        if self.H == H:
+            A = B = self._columns(range(H))
+        else:
+            A, B = mixture(self.alphas, self._map_grams(fit != "operator"), H)
+            if fit == "output":
+                A, B = output_mixture(A, B, self.outputs)
+        return self._mixed(A, B, width)
+
+    def remix(self, keep: Sequence[int]) -> SharedHeads:
+        """Return heads on the attention matrices of some heads alone, with mixtures of all value maps.
+
+        So fewer score matrices are computed. Of all mixtures the one whose output errs least on
+        these texts. Raises ``ValueError`` for a head that the layer does not have.
+        """
+        kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
+        k, B = len(kept), self._columns(kept)
+        normal = self.outputs[:, kept][:, :, :, kept]
+        right = torch.einsum("ghaa->gh", self.outputs)[:, kept]
+        return self._mixed(_least(normal, right.mT, self.H, k), B)
+
+    def _mixed(self, A: Tensor, B: Tensor, width: int | None = None) -> SharedHeads:
+        """Heads that mix the attention matrices by Bᵀ and the value maps by Aᵀ; A and B (H, k)."""
         V = torch.einsum("gk,gpr,grd->kpd", A, self.W_O, self.W_V)
         full = min(V.shape[1:])
         width = full if width is None else check_integer("width", width, low=1, high=full)
@@ -156,60 +166,36 @@ class Observed:
         W_O = torch.linalg.svd(V @ psd_root(self.moments)).U[..., :width]
         return SharedHeads(B.mT, W_O, W_O.mT @ V, self.lost(A @ B.mT) if width == full else None)
 
-    def cut(self, H: int, ridge: float | None = None) -> Change:
-        """Return the change that keeps the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens.
+    def cut(self, H: int, ridge: float | None = None) -> SharedHeads:
+        """Return the H heads with the largest ‖alpha_h‖ ‖V_h‖ on these tokens, without the others.
 
         ``ridge``: refit the output weights by least squares, so that the kept heads come
         closest to what all heads made on these tokens; a larger one holds them nearer to
         the layer's own weights, in units of the mean energy of a value. Few tokens leave
         many directions open: choose it on texts that are not fitted, with ``missed``.
-        Raises ``ValueError`` as ``merge``.
+        Raises ``ValueError`` as ``share``.
         """
         H = check_integer("H", H, low=1, high=self.H)
         sizes = self.alphas.diagonal() * self._map_grams(True).diagonal()
         kept = sorted(sizes.topk(H).indices.tolist())
-        P = torch.zeros_like(self.alphas)
-        P[kept, kept] = 1
-        W_O, lost = None, self.lost(P)
-        if ridge is not None:
-            W_O = self._refit(kept, check_number("ridge", ridge, 0.0, float("inf")))
-            lost = self.lost(P, W_O)._replace(output=self.missed(W_O))
-        name = f"{H} of {self.H} heads kept: {kept}" + ", output weights refitted" * (ridge is not None)
-        cost = {"score matrices": H, "value maps": H}
-        return Change(name, lambda alpha: mixed(alpha, P), W_O, lost, cost)
+        B = self._columns(kept)
+        if ridge is None:
+            return SharedHeads(B.mT, self.W_O[kept], self.W_V[kept], self.lost(B @ B.mT))
+        W_O = self._refit(kept, check_number("ridge", ridge, 0.0, float("inf")))
+        found = SharedHeads(B.mT, W_O[kept], self.W_V[kept], self.lost(B @ B.mT, W_O))
+        found.lost = found.lost._replace(output=self.missed(found))
+        return found
 
-    def remix(self, keep: int | Sequence[int]) -> Change:
-        """Return the change that keeps the attention matrices of some heads, and remixes all value maps.
-
-        Every head reads a mixture of the kept matrices in place of its own, the one whose
-        output errs least on these texts; so fewer score matrices are computed. ``keep``: the
-        heads, or how many, which are then chosen one by one. Raises ``ValueError`` for a head
-        that the layer does not have.
-        """
-        if isinstance(keep, int):
-            kept: list[int] = []
-            for _ in range(check_integer("keep", keep, low=1, high=self.H)):
-                rest = [h for h in range(self.H) if h not in kept]
-                kept.append(min(rest, key=lambda h: self.lost(self._onto([*kept, h])).output))
-        else:
-            kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
-        P = self._onto(kept)
-        name = f"{self.H} heads on the attention matrices of {sorted(kept)}"
-        cost = {"score matrices": len(kept)}
-        return Change(name, lambda alpha: mixed(alpha, P), lost=self.lost(P), cost=cost)
-
-    def _onto(self, kept: list[int]) -> Tensor:
-        """P (H, H), nonzero in the kept columns alone, whose outputs err least: linear least squares."""
-        P, k = self.alphas.new_zeros(self.H, self.H), len(kept)
-        normal = self.outputs[:, kept][:, :, :, kept].reshape(self.H * k, self.H * k)
-        right = torch.einsum("ghaa->gh", self.outputs)[:, kept].reshape(-1)
-        P[:, kept] = (torch.linalg.pinv(normal, rtol=1e-12, hermitian=True) @ right).view(self.H, k)
-        return P
-
-    def missed(self, W_O: Tensor) -> float:
-        """The share of the output on these texts that other output weights (H, p, r) miss."""
+    @torch.no_grad()
+    def missed(self, kept: SharedHeads) -> float:
+        """The share of the output on these texts that heads of ``cut`` miss."""
+        W_O = torch.einsum("kh,kpr->hpr", kept.mix, kept.W_O)
         gap, own = ((part.mT.flatten(0, 1)) for part in (W_O - self.W_O, self.W_O))
         return float(((self.values @ gap) * gap).sum() / ((self.values @ own) * own).sum())
+
+    def _columns(self, kept: Sequence[int]) -> Tensor:
+        """The columns (H, k) of the unit matrix for some heads."""
+        return torch.eye(self.H, dtype=self.alphas.dtype, device=self.alphas.device)[:, list(kept)]
 
     def lost(self, P: Tensor, W_O: Tensor | None = None) -> ReplacementErrors:
         """The errors of coefficients P alpha on these texts, with other output weights if given."""
@@ -222,15 +208,6 @@ class Observed:
         E = own - P
         gone = torch.einsum("gh,ghab,ab->", E, self.outputs, E)
         return ReplacementErrors(*shares, float(gone / torch.einsum("ggaa->", self.outputs)))
-
-    def _mixture(self, H: int, fit: Fit) -> Mixture:
-        H = check_integer("H", H, low=1, high=self.H)
-        check_choice("fit", fit, FITS)
-        if H == self.H:
-            own = torch.eye(H, dtype=self.alphas.dtype, device=self.alphas.device)
-            return Mixture(own, own)
-        found = mixture(self.alphas, self._map_grams(fit != "operator"), H)
-        return output_mixture(found, self.outputs) if fit == "output" else found
 
     def _map_grams(self, seen: bool, W_O: Tensor | None = None) -> Tensor:
         """⟨V_g, V_h⟩ (H, H), or weighted by second moments (``seen``), with V_h = W_O[h] W_V[h] by factors.
@@ -270,14 +247,13 @@ def output_grams(alpha: Tensor, x: Tensor, W_O: Tensor, W_V: Tensor) -> Tensor:
     return found
 
 
-def output_mixture(start: Mixture, outputs: Tensor) -> Mixture:
-    """Lower the error of the output on these tokens, starting from a mixture, by alternating least squares.
+def output_mixture(A: Tensor, B: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower the error of the output on these tokens, starting from A and B, by alternating least squares.
 
     ``outputs`` (H, H, H, H): ⟨alpha_h v_g, alpha_h' v_g'⟩ at [g, h, g', h']. Each half of a
     step is a linear least-squares problem, so the error never rises; a local minimum is all
     that is promised.
     """
-    A, B = start
     H, k = A.shape
     own = torch.einsum("ghaa->gh", outputs)  # with what all heads make together
     for _ in range(_ALTERNATIONS):
@@ -285,7 +261,7 @@ def output_mixture(start: Mixture, outputs: Tensor) -> Mixture:
         A = _least(torch.einsum("hm,ghab,bk->gmak", B, outputs, B), B.mT @ own.mT, H, k)
         A = torch.linalg.qr(A).Q
         B = _least(torch.einsum("gm,ghab,ak->hmbk", A, outputs, A), A.mT @ own, H, k)
-    return Mixture(A, B)
+    return A, B
 
 
 def _least(normal: Tensor, right: Tensor, H: int, k: int) -> Tensor:
@@ -305,9 +281,9 @@ def observe(model: nn.Module, inputs: Texts, names: Sequence[str] | None = None)
     >>> from ssmbook.maps import Attention
     >>> model = torch.nn.Sequential(Attention(6, 6, H=4, head_width=3)).eval()
     >>> seen = observe(model, torch.randn(3, 10, 6))["0"]
-    >>> change = seen.merge(2)
-    >>> change.name, change.cost["value maps"], change.lost.operator < 1
-    ('4 heads merged to 2', 2, True)
+    >>> shared = seen.share(2)
+    >>> shared.change.name, shared.change.cost, shared.lost.operator < 1
+    ('4 heads to 2', {'score matrices': 4, 'value maps': 2}, True)
     """
     found, seen = select(layers(model, unknown="skip"), names), {}
     for text in split_texts(model, inputs):
@@ -321,48 +297,3 @@ def observe(model: nn.Module, inputs: Texts, names: Sequence[str] | None = None)
                 seen[layer.name] = Observed(layer.title, reading)
             seen[layer.name].add(reading)
     return seen
-
-
-def share_heads(
-    layer: MixingLayer, texts: Tensor, H: int | None = None, *, fit: Fit = "uncorrelated",
-    width: int | None = None,
-) -> SharedHeads:  # fmt: skip
-    """Return H shared heads of a layer, fitted to texts, as a module to put in by ``replace`` and to train.
-
-    Parameters
-    ----------
-    layer : MixingLayer
-        One of ``layers(model)``, with heads that have value maps.
-    texts : Tensor
-        Token ids (texts, n) or hidden states (texts, n, d).
-    H : int, optional
-        The number of heads, by default all of the layer's, which is exact.
-    fit : {"uncorrelated", "operator", "output"}
-        Which of the three `ReplacementErrors` to make least, as for ``Observed.merge``.
-    width : int, optional
-        The rank that each value map may have, full by default.
-
-    Returns
-    -------
-    SharedHeads
-        In the dtype of the model.
-
-    Raises
-    ------
-    ValueError
-        If the layer has no heads with value maps; if H or the width is 0 or larger than the layer's;
-        and as ``operator``.
-
-    Examples
-    --------
-    >>> from ssmbook import lens
-    >>> from ssmbook.maps import SSD
-    >>> model, x = torch.nn.Sequential(SSD(6, 6, H=4, head_width=3, N=5)).eval(), torch.randn(2, 10, 6)
-    >>> shared = lens.share_heads(lens.layers(model)[0], x)
-    >>> with lens.replace(model, {0: shared}):
-    ...     changed = model(x)
-    >>> sorted(shared.state_dict()), torch.allclose(changed, model(x), atol=1e-4)
-    (['W_O', 'W_V', 'mix'], True)
-    """
-    found = observe(layer.model, texts, [layer.name])[layer.name].share(H, fit, width)
-    return found.to(next(layer.model.parameters()).dtype)

@@ -288,11 +288,11 @@ def compose(
             own = take.repeat_interleave(layer.share)
             features[layer.name] = {name: p[name][own if name in "ab" else take] for name in "abcd"}
     cache = float((full + (~full) * min(1.0, window / n)).mean())
-    sizes = {"full": None, "window": window, "states": _split(window, sink, found[0].width)[1]}
+    sizes = {"full": None, "window": window, "states": _split(window, found[0].width)[1]}
     return Plan(_signature(model, found), forms, sizes, sink, n, cache, features=features)
 
 
-def _split(window: int, sink: int, r: int) -> tuple[int, int]:
+def _split(window: int, r: int) -> tuple[int, int]:
     """How many features, and tokens beside them, are no more numbers than the keys and values of a window."""
     N = 3 * window // 4
     return N, window - -(-N * (r + 1) // (2 * r))
@@ -333,7 +333,7 @@ def fit_states(
         record(model, found, torch.cat([each[-1:] for each in fit.values()])),
     )
     n = train.shape[1]
-    N, small = _split(window, sink, found[0].width)
+    N, small = _split(window, found[0].width)
     if small <= sink:
         raise ValueError(
             f"window must leave tokens beside {N} features and {sink} first tokens; got {window}"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
 from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
 from ssmbook.lens._reading import Reading, check_read
-from ssmbook.lens.changes._change import Change, outcome, then
+from ssmbook.lens.changes._change import Change, outcome
 
 # What a reading is checked by: the heads of the layer itself.
 _UNCHANGED = Change("unchanged", lambda alpha: alpha)
@@ -26,7 +26,7 @@ def replace(
     """Run the model with the heads of some layers changed, inside a ``with`` block.
 
     ``changes``: a layer of ``layers(model)``, its name or its place from 0 -> a `Change`,
-    or a module of ``share_heads`` or ``convert``, whose parameters then receive gradients.
+    or a module of ``Observed.share`` or ``convert``, whose parameters then receive gradients.
     In every forward pass each of these layers is read on the tokens that it receives, in
     the model's own dtype, and y' = W' x + offset takes the place of what its heads made.
     Gates, norms and output projections after the core stay. A block inside another changes
@@ -40,13 +40,14 @@ def replace(
     >>> from ssmbook.maps import Attention
     >>> model, x = torch.nn.Sequential(Attention(6, 6, H=2, head_width=3)).eval(), torch.randn(1, 10, 6)
     >>> y, frozen = model(x), lens.freeze(lens.layers(model)[0], x[0])
-    >>> for change in (lens.drop_heads([0, 1]), lens.truncate(10), frozen, lens.drop_sink()):
+    >>> first = lens.only(lens.window(4, sink=1), [1])
+    >>> for change in (lens.truncate(10), frozen, first, first & lens.fade(0.5)):
     ...     with lens.replace(model, {0: change}):
     ...         print(change.name, torch.allclose(model(x), y, atol=1e-5))
-    without heads [0, 1] False
     10 states True
     frozen coefficients True
-    without the first key False
+    a window of 4 in heads [1] False
+    a window of 4 in heads [1], then scores times 0.5 False
     >>> torch.equal(model(x), y)
     True
     """
@@ -101,7 +102,7 @@ def _other_heads(layer: MixingLayer, change: Change) -> Iterator[None]:
     module, original = layer.module, layer.module.forward
     outer = getattr(original, "changes", None)
     if outer is not None:  # inside another block: a change of what that one made
-        outer.append(then(outer[-1], change))
+        outer.append(outer[-1] & change)
         try:
             yield
         finally:
