@@ -2571,7 +2571,8 @@
         const dye = { style: "stroke: var(--ssm-purple); stroke-width: 1.5px; fill: none" }, places = best.map((value, tau) => plot.at([tau, value]));
         const picture = [
           ...frameOf(plot, `changes of sign: ${crossings} of ${n - 1}; missed: ${share}`, range(n / 2).map((i) => 2 * i), [-0.5, 0, 0.5, 1],
-            "distance τ", "lag"),
+            "distance τ"),
+          label(PLOT.x[0], 24, "lag"),
           line(...plot.at([-0.4, 0]), ...plot.at([n - 0.6, 0]), "lab-axis"), curve(places, "", dye),
           ...places.map((place) => circle(place, 8, "", dye)), ...m.map((value, tau) => circle(plot.at([tau, value]), 4, "lab-lag-fill")),
         ];
