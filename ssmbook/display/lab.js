@@ -2564,7 +2564,7 @@
       height: 326, whole: true,
       show(H, written, [a, n]) {
         const m = range(n).map((tau) => (-a) ** tau), plot = scale([-0.4, n - 0.6], [-0.65, 1.1], PLOT.x, [34, 290]);
-        // The best slopes grow without end. H exponentials with such slopes span the sequences that end before lag H.
+        // In Python's fit the slopes grow without end. H such exponentials span the sequences that end before lag H.
         const best = m.map((value, tau) => (tau < H ? value : 0)), energy = (y) => sum(y.map((value, tau) => (n - tau) * value ** 2));
         const share = `${(100 * energy(m.map((value, tau) => value - best[tau])) / energy(m)).toFixed(2)}%`;
         const seen = best.filter((value) => Math.abs(value) > 1e-6), crossings = seen.filter((value, i) => i && value * seen[i - 1] < 0).length;
@@ -2572,7 +2572,7 @@
         const picture = [
           ...frameOf(plot, `changes of sign: ${crossings} of ${n - 1}; missed: ${share}`, range(n / 2).map((i) => 2 * i), [-0.5, 0, 0.5, 1],
             "distance τ"),
-          label(PLOT.x[0], 24, "lag"),
+          label(40, 26, "lag", "end"),
           line(...plot.at([-0.4, 0]), ...plot.at([n - 0.6, 0]), "lab-axis"), curve(places, "", dye),
           ...places.map((place) => circle(place, 8, "", dye)), ...m.map((value, tau) => circle(plot.at([tau, value]), 4, "lab-lag-fill")),
         ];
