@@ -122,8 +122,8 @@
   // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
   function keys(event) {
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
-    if (!event.isTrusted || (focused.matches("input[type=number], select") && !/^Page/.test(event.key))) return;
-    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
+    if (!event.isTrusted || (focused.matches("input[type=number], .length select") && !/^Page/.test(event.key))) return;
+    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector(".ssm-slider-control :is(input, select)"), event.key, way[1]);
     else if (focused.matches("input, select") && event.key !== "Tab") {
       focused.blur(); // reveal.js leaves keys to a field that has the focus
       if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
@@ -135,7 +135,8 @@
 
   function move(input, key, forward) {
     if (!input || !input.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }))) return; // a live view moves
-    if (forward) input.stepUp();
+    if (input.options) input.selectedIndex = Math.min(Math.max(input.selectedIndex + (forward ? 1 : -1), 0), input.length - 1);
+    else if (forward) input.stepUp();
     else input.stepDown();
     input.dispatchEvent(new Event("input"));
   }

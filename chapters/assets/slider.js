@@ -3,10 +3,10 @@
   "use strict";
 
   function activate(figure) {
-    const input = figure.querySelector("input[type=range]");
+    const input = figure.querySelector(".ssm-slider-control :is(input, select)");
     const output = figure.querySelector("output");
     const frames = Array.from(figure.querySelectorAll(".ssm-slider-frames > div"));
-    if (!input || !output || !frames.length || figure.dataset.active) return;
+    if (!input || !frames.length || figure.dataset.active) return;
     figure.dataset.active = "true";
     const words = document.createElement("figcaption"); // the frame's own words, for those who see it
     words.setAttribute("aria-hidden", "true"); // the frames are a live region: they are read out already
@@ -18,8 +18,9 @@
         frame.style.display = i === current ? "" : "none";
       });
       const value = frames[current].dataset.value;
-      output.value = value;
       words.textContent = frames[current].querySelector("img").alt;
+      if (!output) return; // a menu shows and says its choice
+      output.value = value;
       input.setAttribute("aria-valuetext", value);
     }
 

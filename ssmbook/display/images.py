@@ -158,7 +158,8 @@ class Slider:
     label : str
         The parameter's name (Unicode such as ρ, no LaTeX).
     values : sequence or dict
-        Its values, numbers or text, or texts with their numbers.
+        Its values, numbers or text, or texts with their numbers. Names, texts that hold more
+        than a number, are chosen from a menu.
     draw : callable
         A value to a figure, all of one size (``figure(size="slider")``).
     alt : callable
@@ -169,9 +170,9 @@ class Slider:
         The index of the value that is shown first.
     live : str, optional
         A view of ``ssmbook/display/lab.js``, which on the book's page draws the same for
-        every number between the first value and the last; its words at a value are those of
-        ``alt``.
-    given : dict or list, optional
+        every number between the first value and the last, or for every name; its words at a
+        value are those of ``alt``.
+    given : dict, list or number, optional
         What that view needs beside the number.
 
     Raises
@@ -203,10 +204,11 @@ class Slider:
         name: str,
         start: int = 0,
         live: str | None = None,
-        given: dict[str, Any] | list[Any] | None = None,
+        given: dict[str, Any] | list[Any] | float | None = None,
     ) -> None:
         self.label, self.values, self.name, self.start, self.live = label, list(values), name, start, live
         self.numbers, self.given = list(values.values() if isinstance(values, dict) else values), given
+        self.named = all(isinstance(value, str) and not value.isdigit() for value in self.numbers)
         self.value_texts = [_value_text(value) for value in self.values]
         self.alts = [alt(value) for value in self.values]
         self.frames = [render(draw(value), dpi=FRAME_DPI, limit=FRAME_BYTES) for value in self.values]
@@ -220,8 +222,9 @@ class Slider:
 
     @cached_property
     def widget(self) -> ipywidgets.VBox:
-        """The live form: a ``SelectionSlider`` above an ``HTML`` widget with the frame and its alt text."""
-        slider = ipywidgets.SelectionSlider(
+        """The live form: ``SelectionSlider`` or ``Dropdown`` above an ``HTML`` with the frame and its alt."""
+        control = ipywidgets.Dropdown if self.named else ipywidgets.SelectionSlider
+        slider = control(
             options=[(text, i) for i, text in enumerate(self.value_texts)],
             index=self.start,
             description=self.label,
@@ -271,19 +274,28 @@ class Slider:
         texts = [html.escape(text) for text in self.value_texts]
         view = f' data-lab="{html.escape(self.live)}"' if self.live else ""
         view += f" data-given='{json.dumps(self.given)}'" if self.given else ""
-        numbers = [f' data-number="{float(value)!r}"' if view else "" for value in self.numbers]
+        numbers = range(len(texts)) if self.named else self.numbers
+        numbers = [f' data-number="{float(value)!r}"' if view else "" for value in numbers]
         frames = "\n".join(
             f'<div data-value="{text}"{numbers[i]}{"" if i == start else _HIDDEN}>{self._images(i)}</div>'
             for i, text in enumerate(texts)
         )
+        moves = "slider moves"
+        control = (
+            f'<input id="{base}-input" type="range" min="0" max="{len(texts) - 1}" step="1" '
+            f'value="{start}" aria-valuetext="{texts[start]}" autocomplete="off" disabled>\n'
+            f'<output for="{base}-input" aria-live="off">{texts[start]}</output>'
+        )
+        if self.named:
+            chosen = [" selected" if i == start else "" for i in range(len(texts))]
+            options = [f'<option value="{i}"{chosen[i]}>{text}</option>' for i, text in enumerate(texts)]
+            control = f'<select id="{base}-input" autocomplete="off" disabled>{"".join(options)}</select>'
+            moves = "menu opens"
         return (
             f'<figure class="ssm-slider" id="{base}"{view}>\n'
             f'<div class="ssm-slider-frames" aria-live="polite">\n{frames}\n</div>\n'
-            f'<div class="ssm-slider-control">\n<label for="{base}-input">{label}</label>\n'
-            f'<input id="{base}-input" type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
-            f'aria-valuetext="{texts[start]}" autocomplete="off" disabled>\n'
-            f'<output for="{base}-input" aria-live="off">{texts[start]}</output>\n</div>\n'
-            f'<p class="ssm-slider-note">{label} = {texts[start]}; the slider moves on the book\'s page, '
+            f'<div class="ssm-slider-control">\n<label for="{base}-input">{label}</label>\n{control}\n'
+            f'</div>\n<p class="ssm-slider-note">{label} = {texts[start]}; the {moves} on the book\'s page, '
             f"with JavaScript, and in Jupyter once its cell has run.</p>\n</figure>"
         )
 

@@ -10,7 +10,7 @@
 //   6. Drawing        SVG whose colors are CSS variables
 //   7. Panels         one view of an experiment each
 //   8. The page       controls, panels and what links them
-//   9. Chapters       the sliders of the chapters with continuous values
+//   9. Chapters       the sliders and menus of the chapters
 //
 // A matrix is an array of rows. Lag operators are flat, row by row. Parts 1 to 4 agree with the Python library
 // ssmbook to 1e-12 of the largest number; tests/browser/test_lab.py compares them.
@@ -2053,7 +2053,9 @@
   // 9. Chapters ----------------------------------------------------------------------------------------------
   //
   // A slider that ssmbook.display drew in advance has a few stops, each with a sentence that Python computed. If it
-  // names a view here, it gets all values in between. `show(value, written, given)` returns {pictures, words}: lists
+  // names a view here, it gets all values in between; a `whole` view has its stops only, as has a menu, whose value is
+  // the place of a name. An element with the attribute data-stop goes to this stop when it is pressed.
+  // `show(value, written, given)` returns {pictures, words}: lists
   // of SVG nodes, each `width` wide and `height` high, and the sentence, at a stop the same as Python's. `given` are
   // numbers that Python sent along. In one picture, the first or that of the index `grip`, a reader may pull a dot:
   // `handle(value, given)` is its place, `pull(place, given)` the value for another place. Values have three digits,
@@ -2454,6 +2456,170 @@
       handle: (N) => VIEWS.received.plot.at([Math.log2(1.5 * N), Math.log10(3 * 1024 * 1023 * N)]),
       pull: (place) => 2 ** VIEWS.received.plot.of(place)[0] / 1.5,
     },
+
+    /** The heads of one system by what their weights may read; given are counts and proofs by name. */
+    classes: {
+      height: 366,
+      show(chosen, name, { counts, proof }) {
+        const [left, top, row] = [12, 30, 58], x = (count) => left + 4.2 * count, foot = top + 5 * row;
+        const rows = Object.entries(counts).flatMap(([other, pair], i) => {
+          const y = top + i * row, here = i === chosen, bars = pair.flatMap((count, narrow) => {
+            const look = { "fill-opacity": (here ? 1 : 0.4) * (narrow ? 0.5 : 1) }, down = y + 20 + 16 * narrow;
+            return count === null ? [] : [
+              bar(left, down, x(count) - left, 15, here ? "lab-head-fill" : "lab-token-fill", look),
+              label(x(count) + 5, down + 12, String(count), "start"),
+            ];
+          });
+          return [
+            label(left + 3, y + 14, other, "start", here ? { "font-weight": 700 } : {}),
+            ...(bars.length ? bars : [label(left + 3, y + 35, "no number is enough", "start", { opacity: here ? 1 : 0.7 })]),
+            bar(0, y, WIDTH, row, "lab-touch", { "data-stop": i }),
+          ];
+        });
+        const picture = [
+          label(left, 16, proof[name], "start"), line(left, top, left, foot, "lab-axis"),
+          line(left, foot, x(75), foot, "lab-axis"), label(WIDTH - 12, foot + 34, "heads (lower bar: of width one)", "end"),
+          ...[0, 20, 40, 60].map((count) => label(x(count), foot + 17, String(count))), ...rows,
+        ];
+        const [wide, narrow] = counts[name];
+        const found = wide === null ? "no number of heads" : `${wide} heads, or ${narrow} of width one`;
+        return { pictures: [picture], words: `Weights of class (${name}): ${found}. Proof: ${proof[name]}.` };
+      },
+    },
+
+    /** The lags of a rotation, the cone of its softmax heads, and why there are two of them or three. */
+    cone: {
+      height: 326, whole: true,
+      plane: scale([-1.6, 1.6], [-1.6, 1.6], [58, 314], [34, 290]),
+      bars: scale([-0.7, 10.7], [0, 1.05], PLOT.x, [34, 290]),
+      show(n, written, angle) {
+        const found = rotating(angle, n, 1), heads = found.softmax.low, two = heads === 2, { at } = this.plane;
+        const points = found.blocks.map(([a, b, c, d]) => [(a + d) / 2, (c - b) / 2]);
+        const arc = angle * (n - 1), half = (Math.PI + arc) / 4, U = toward(arc / 2);
+        const V = (two ? [-half, half] : range(3).map((h) => (h * 2 * Math.PI) / 3)).map((turn) => toward(arc / 2 + turn));
+        const fan = two ? [[0, 0], ...along(-half, half, 9).map((turn) => scaled([toward(arc / 2 + turn)], 4)[0])]
+          : [[-2, -2], [2, -2], [2, 2], [-2, 2]];
+        const left = [
+          ...frameOf(this.plane, "", [-1, 0, 1], [-1, 0, 1], "part along I"), label(58, 24, "part along J"),
+          inside(this.plane, curve(fan.map(at), "lab-head-fill", { "fill-opacity": 0.15 })),
+          ...V.flatMap((v, h) => arrow(at([0, 0]), at(scaled([v], 1.25)[0]), "lab-head")),
+          ...V.map((v, h) => label(at([1.45 * v[0], 0])[0], at([0, 1.45 * v[1]])[1] + 4, `V${lowered(h + 1)}`)),
+          ...points.map((point) => circle(at(point), 4.5, "lab-lag-fill")),
+        ];
+        const values = two ? points.map((point) => dot(U, point)) : evenWeights(points), { at: high } = this.bars;
+        const right = [
+          ...frameOf(this.bars, `${two ? "all positive" : "Σ λ M = 0"}: ${heads} heads`, [0, 2, 4, 6, 8, 10], [0, 0.5, 1], "lag τ"),
+          label(PLOT.x[1], 48, two ? "⟨U, M⟩" : "weight λ", "end"),
+          ...values.map((value, lag) => column(high, lag, value, "lab-lag-fill")),
+        ];
+        const proof = two ? `a half-plane holds all lags, margin ${Math.min(...values).toFixed(3)}`
+          : "0 is a positive combination of the lags";
+        return { pictures: [left, right], words: `Rotation by ${angle}, n = ${n}: ${proof}; ${heads} heads and their cone.` };
+      },
+    },
+
+    /** The lags of a system beside those of its best heads, and one output; given are A, B, C and the tokens x. */
+    follow: {
+      height: 326, whole: true,
+      show(H, written, { x, ...system }) {
+        const n = x.length, { M, best, floor, k } = bestOf(system, n, H), top = highest(M);
+        const outputs = [M, best].map((blocks) => range(n).map((i) => sum(range(i + 1).map((j) => dot(blocks[i - j].slice(0, x[0].length), x[j])))));
+        const missing = general(H < k ? floor[H] : 0, 3), [high, low] = [Math.max(...outputs[0]), Math.min(...outputs[0])];
+        const plot = scale([0, n - 1], [1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low], PLOT.x, [34, 290]);
+        const left = [[M, "target", 32], [best, `H = ${H}`, 192]].flatMap(([blocks, title, at]) => [
+          label(at + 68, 16, title), ...heatMap(blocks.flat(), M[0].length, [at, 34, 136, 256], top),
+          label(at + 68, 307, "entry of M"),
+        ]);
+        left.push(...range(n / 2).map((i) => label(27, 34 + (256 / n) * (2 * i + 0.5) + 4, String(2 * i), "end")), label(27, 24, "lag τ"));
+        const ticks = range(21).map((i) => 2 * i - 20).filter((y) => y > plot.least && y < plot.of([0, 34])[1]);
+        const right = [
+          ...frameOf(plot, `misses ${missing} of the energy`, range(n / 2).map((i) => 2 * i), ticks, "position i"),
+          curve(outputs[0].map((y, i) => plot.at([i, y])), "", { style: "stroke: var(--ssm-gray); stroke-width: 4px; fill: none" }),
+          curve(outputs[1].map((y, i) => plot.at([i, y])), "lab-head"),
+          label(54, 284, "target", "start", { style: "fill: var(--ssm-gray)" }),
+          label(108, 284, "heads", "start", { style: "fill: var(--ssm-head)" }),
+        ];
+        const heads = H > 1 ? `the best ${H} heads` : H ? "the best head" : "no heads";
+        const words = `Lags of a system with k = ${k} beside those of ${heads}, and one output of both: ${missing} of the energy is missing.`;
+        return { pictures: [left, right], words };
+      },
+    },
+
+    /** The sizes of all blocks of W, and of what the best heads leave of it; given are A, B, C and the length. */
+    leftover: {
+      height: 332, whole: true,
+      show(H, written, { n, ...system }) {
+        const { M, best, floor } = bestOf(system, n, H), missed = floor[H].toFixed(3), sizes = M.map(norm);
+        const rest = M.map((block, tau) => norm(block.map((value, c) => value - best[tau][c])));
+        const titled = [[sizes, "target W"], [rest, `missed with H = ${H}: ${missed}`]];
+        const pictures = titled.map(([lag, title]) => [
+          label(WIDTH / 2, 16, title), ...sizesOfBlocks(n, (tau) => lag[tau], Math.max(...sizes)),
+        ]);
+        return { pictures, words: `The best ${H === 1 ? "1 head misses" : `${H} heads miss`} ${missed} of the energy.` };
+      },
+    },
+
+    /** Lags of alternating sign, and the best sum of H fading exponentials; given are the decay and the length. */
+    signs: {
+      height: 326, whole: true,
+      show(H, written, [a, n]) {
+        const m = range(n).map((tau) => (-a) ** tau), plot = scale([-0.4, n - 0.6], [-0.65, 1.1], PLOT.x, [34, 290]);
+        // In Python's fit the slopes grow without end. H such exponentials span the sequences that end before lag H.
+        const best = m.map((value, tau) => (tau < H ? value : 0)), energy = (y) => sum(y.map((value, tau) => (n - tau) * value ** 2));
+        const share = `${(100 * energy(m.map((value, tau) => value - best[tau])) / energy(m)).toFixed(2)}%`;
+        const seen = best.filter((value) => Math.abs(value) > 1e-6), crossings = seen.filter((value, i) => i && value * seen[i - 1] < 0).length;
+        const dye = { style: "stroke: var(--ssm-purple); stroke-width: 1.5px; fill: none" }, places = best.map((value, tau) => plot.at([tau, value]));
+        const picture = [
+          ...frameOf(plot, `changes of sign: ${crossings} of ${n - 1}; missed: ${share}`, range(n / 2).map((i) => 2 * i), [-0.5, 0, 0.5, 1],
+            "distance τ"),
+          label(40, 26, "lag", "end"),
+          line(...plot.at([-0.4, 0]), ...plot.at([n - 0.6, 0]), "lab-axis"), curve(places, "", dye),
+          ...places.map((place) => circle(place, 8, "", dye)), ...m.map((value, tau) => circle(plot.at([tau, value]), 4, "lab-lag-fill")),
+        ];
+        const words = `${H} head${H > 1 ? "s" : ""}: the curve changes its sign ${crossings} ${crossings === 1 ? "time" : "times"} and misses `
+          + `${share} of the energy.`;
+        return { pictures: [picture], words };
+      },
+    },
+
+    /** A doubling scan: the inputs that each entry has seen after some passes. */
+    rungs: {
+      height: 326, whole: true,
+      show(passes, written, T) {
+        const reach = 2 ** passes, pairs = range(passes).map((s) => T - 2 ** s), plot = scale([-0.8, T], [T - 0.4, -0.6], PLOT.x, [34, 290]);
+        const seen = range(T).flatMap((t) => {
+          const first = Math.max(0, t - reach + 1), [from, y] = plot.at([first - 0.3, t]), [to] = plot.at([t + 0.3, t]);
+          const cut = plot.at([t - reach / 2 + 0.5, t])[0], tint = { style: `fill: var(--ssm-${first ? "sand" : "state"})` };
+          return [bar(from, y - 3.5, to - from, 7, "", tint), passes && t >= reach / 2 ? line(cut, y - 6.5, cut, y + 6.5, "lab-curve") : ""];
+        });
+        const thirds = range(Math.ceil(T / 3)).map((i) => 3 * i), finished = Math.min(T, reach);
+        const title = `after ${passes} passes: ${finished} of ${T} entries finished`;
+        const picture = [...frameOf(plot, title, thirds, thirds, "inputs composed so far"), label(8, 24, "entry t", "start"), ...seen];
+        const words = `After ${passes} passes ${reach} of ${T} entries are finished; pairs composed ${sum(pairs)}, in the last pass `
+          + `${pairs[passes - 1] || 0}.`;
+        return { pictures: [picture], words };
+      },
+    },
+
+    /** Layers that double the lags that have arrived; given are the decays of the system. */
+    doubling: {
+      height: 326, whole: true,
+      show(layers, written, decays) {
+        const n = 16, one = eye(decays.length), M = lags({ A: one.map((row, i) => scaled([row], decays[i])[0]), B: one, C: one }, n);
+        const ranks = range(5).map((l) => rankOf(M.slice(0, 2 ** l)).rank), goal = ranks[4], arrived = 2 ** layers;
+        const plot = scale([-0.7, 4.7], [0, 1.25 * goal], PLOT.x, [34, 290]);
+        const left = sizesOfBlocks(n, (tau) => (tau < arrived ? norm(M[tau]) : 0), norm(M[0]), ["input token j", "output token i"]);
+        const right = [
+          ...frameOf(plot, "", range(5), range(6).map((i) => 2 * i), "layers"), label(PLOT.x[0], 24, "interaction rank", "start"),
+          ...ranks.slice(0, layers + 1).map((rank, l) =>
+            column(plot.at, l, rank, "lab-head-fill", { "fill-opacity": l < layers ? 0.4 : 1 })),
+          line(...plot.at([-0.7, goal]), ...plot.at([4.7, goal]), "lab-arc", { "stroke-dasharray": "6 4" }),
+          label(PLOT.x[0] + 6, plot.at([0, goal])[1] - 7, `the system: ${goal}`, "start"),
+        ];
+        const words = `Layers: ${layers}. Arrived: ${arrived} of ${n} lags. Interaction rank ${ranks[layers]} of ${goal}.`;
+        return { pictures: [left, right], words };
+      },
+    },
   };
 
   const SPRING = { B: [[0], [1]], C: [[1, 0]] }; // a mass of 1 kg, of which the position is read
@@ -2501,19 +2667,69 @@
     return part && (part > 1 ? `π/${part}` : "π");
   }
 
-  /** Make a drawn slider continuous. */
+  const toward = (angle) => [Math.cos(angle), Math.sin(angle)];
+
+  /** A line with a head at its end. */
+  function arrow(from, to, kind) {
+    const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+    const barb = (turn) => to.map((value, c) => value - 9 * toward(angle + turn)[c]);
+    return [curve([from, to], kind), curve([barb(0.45), to, barb(-0.45)], kind)];
+  }
+
+  /** The bar of a number in a plot, around x. */
+  function column(at, x, value, kind, more = {}) {
+    const [left, top] = at([x - 0.4, value]), [right, foot] = at([x + 0.4, 0]);
+    return bar(left, top, right - left, foot - top, kind, more);
+  }
+
+  /**
+   * The weights of points around the origin with the sum 1 and the weighted sum 0 whose least is largest: all are
+   * equal, but for two points that get more.
+   */
+  function evenWeights(points) {
+    const totals = transpose(points.map((point) => [...point, 1])).map(sum);
+    let best = { even: -1 };
+    for (const a of points.keys()) {
+      for (const b of range(a)) {
+        const columns = [[...points[a], 1], [...points[b], 1], totals];
+        const found = solve(transpose(columns), [[0], [0], [1]]), [atA, atB, even] = (found || [[-1], [-1], [-1]]).flat();
+        if (Math.min(atA, atB) >= 0 && even > best.even) best = { a, b, atA, atB, even };
+      }
+    }
+    return points.map((_, t) => best.even + (t === best.a ? best.atA : 0) + (t === best.b ? best.atB : 0));
+  }
+
+  /** The lags of a system, those of its best H heads, what these miss, and k. */
+  function bestOf(system, n, H) {
+    const M = lags(system, n), { V, floor } = spectrum(lagRows(M)), heads = bestHeads(M, V, H);
+    const best = M.map((block, tau) => block.map((_, c) => sum(heads.V.map((map, h) => heads.coefficients[h][tau] * map[c]))));
+    return { M, best, floor, k: rankOf(lagRows(M)).rank };
+  }
+
+  /** A causal matrix of block sizes by lag. */
+  function sizesOfBlocks(n, size, top, [across, down] = ["input →", "← output"]) {
+    const { left, side } = SQUARE, turned = { transform: `rotate(-90 12 ${30 + side / 2 - 10})` };
+    return [
+      ...heatMap(causal(n, (i, j) => size(i - j)).flat(), n, [left, 30, side - 24, side - 24], top),
+      label(left + side / 2 - 12, side + 22, across), label(12, 30 + side / 2 - 10, down, "middle", turned),
+    ];
+  }
+
+  /** Make a drawn slider continuous, and let a menu choose among pictures that are drawn here. */
   function enliven(figure, view) {
     const stage = figure.querySelector(".ssm-slider-frames"), frames = Array.from(stage.children);
     const given = JSON.parse(figure.dataset.given || "null");
+    const notches = view.whole || figure.querySelector("select") ? frames.length - 1 : NOTCHES;
     const stops = frames.map(({ dataset: { number, value } }, i) => ({
-      notch: (NOTCHES * i) / (frames.length - 1), value: Number(number), written: partOfPi(Number(number)) || value,
+      notch: (notches * i) / (frames.length - 1), value: Number(number), written: partOfPi(Number(number)) || value,
     }));
-    const drawn = figure.querySelector("input"), input = drawn.cloneNode(), output = figure.querySelector("output");
+    const drawn = figure.querySelector(".ssm-slider-control :is(input, select)"), input = drawn.cloneNode(true);
+    const output = figure.querySelector("output"); // a menu has none
     const heard = html("p", { className: "lab-heard", role: "status" });
     const caption = figure.querySelector("figcaption") || figure.appendChild(html("figcaption"));
     const { width = WIDTH, height } = view;
     const frame = { viewBox: `0 0 ${width} ${height}`, class: "lab-svg", role: "img" };
-    const first = Number(drawn.getAttribute("value"));
+    const first = Number((drawn.querySelector("[selected]") || drawn).getAttribute("value"));
     const { pictures } = view.show(stops[first].value, stops[first].written, given);
     const images = Array.from(frames[first].querySelectorAll("img"));
     const share = sum(images.map((image) => parseFloat(image.style.width) || 0)) / pictures.length; // fitted in a deck
@@ -2550,25 +2766,35 @@
         gripped.append(circle(place, 10, "lab-grip"), draw("g", {}, title, circle(place, TOUCH, "lab-touch lab-pull")));
       }
       input.value = notch;
-      input.setAttribute("aria-valuetext", written);
-      output.value = written;
+      if (output) {
+        input.setAttribute("aria-valuetext", written);
+        output.value = written;
+      }
       caption.textContent = words;
       figure.dataset.at = written;
     }
 
-    Object.assign(input, { min: 0, max: NOTCHES, step: 1, disabled: false });
+    Object.assign(input, { min: 0, max: notches, step: 1, disabled: false });
     input.addEventListener("input", () => {
       show(kept(Number(input.value)));
       speak();
     });
     input.addEventListener("keydown", (event) => { // an arrow goes to the next value, however many notches that takes
       const way = sum(ARROWS[event.key] || []), from = now.value;
-      if (!way) return;
+      if (!way || !output) return;
       event.preventDefault();
-      do show(kept(clamp(now.notch + way, 0, NOTCHES)));
-      while (now.value === from && now.notch > 0 && now.notch < NOTCHES);
+      do show(kept(clamp(now.notch + way, 0, notches)));
+      while (now.value === from && now.notch > 0 && now.notch < notches);
       speak();
     });
+    for (const svg of svgs) {
+      svg.addEventListener("click", (event) => {
+        const at = event.target.closest("[data-stop]");
+        if (!at) return;
+        show(stops[at.dataset.stop]);
+        speak();
+      });
+    }
     if (view.handle) {
       const place = (event) => {
         const { x, y } = inDrawing(gripped, event);

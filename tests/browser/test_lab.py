@@ -654,21 +654,31 @@ def test_the_morph_ends_in_a_state_space_model(board):
 LIVE = [
     ("preface", "turning-state", (-60, 0), (0.8, 3.14)),
     ("one-hour", "plane", (-200, -60), (1.6, 3.1)),
+    ("1-one-operator/interaction-operator", "best-heads", None, None),
     ("1-one-operator/two-ways-to-mix", "ema-weights", None, None),
     ("1-one-operator/two-ways-to-mix", "plane", (-200, 0), (1.6, 3.1)),
     ("2-two-constructions/factorized", "turning-head", (-130, 0), (1.4, 2.9)),
     ("2-two-constructions/structured-dynamics", "friction", (-100, 60), (2, 7.9)),
     ("2-two-constructions/structured-dynamics", "step-rules", (60, 0), (0.2, 0.6)),
+    ("2-two-constructions/scans", "scan-rungs", None, None),
     ("2-two-constructions/scans-deeper", "received", (60, 0), (40, 250)),
+    ("3-three-theorems/gates-and-depth", "depth-doubling", None, None),
+    ("3-three-theorems/head-count", "head-count", None, None),
+    ("3-three-theorems/how-many-heads-really", "head-classes", None, None),
+    ("3-three-theorems/how-many-heads-really", "sink-certificate", None, None),
     ("3-three-theorems/interaction-rank-gap", "clock-angle", (-200, -60), (1.6, 3.1)),
     ("3-three-theorems/gradient-highway", "lanes", (-100, 0), (1, 1.5)),
+    ("3-three-theorems/positions", "alibi-signs", None, None),
     ("3-three-theorems/trade-off", "mix", (0, 100), (0.9, 1)),
     ("4-trained/tasks", "clock", (-60, 0), (119, 122)),
 ]
 PI_NAMES = {"1.5708": "π/2", "3.14159": "π"}
-MOVE = """(slider, value) => {
-  const input = slider.querySelector("input");
-  input.value = value;
+CONTROL = ".ssm-slider-control :is(input, select)"
+SAID = """(control) =>
+  control.options ? control.selectedOptions[0].text : control.getAttribute("aria-valuetext")"""
+MOVE = """(slider, share) => {
+  const input = slider.querySelector(".ssm-slider-control :is(input, select)");
+  input.value = share * (input.options ? input.length - 1 : input.max);
   input.dispatchEvent(new Event("input"));
 }"""
 
@@ -720,25 +730,24 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
     frames = drawn.select(".ssm-slider-frames > div")
     stops = [(PI_NAMES.get(one["data-value"], one["data-value"]), one.img["alt"]) for one in frames]
     visit = open_page(f"{disk}chapters/{name}.html", reduced_motion="reduce")  # or the first picture moves
-    live, control = (
-        visit.page.locator(f"#ssm-slider-{slider}"),
-        visit.page.locator(f"#ssm-slider-{slider} input"),
-    )
-    start = stops[int(drawn.select_one("input")["value"])]
-    assert (control.get_attribute("aria-valuetext"), live.locator("figcaption").inner_text()) == start
+    live = visit.page.locator(f"#ssm-slider-{slider}")
+    control, output = live.locator(CONTROL), live.locator("output")
+    start = stops[int(drawn.select_one("input, option[selected]")["value"])]
+    assert (control.evaluate(SAID), live.locator("figcaption").inner_text()) == start
     for i, (written, words) in enumerate(stops):
-        live.evaluate(MOVE, 240 * i / (len(stops) - 1))
-        assert control.get_attribute("aria-valuetext") == written == live.locator("output").inner_text()
+        live.evaluate(MOVE, i / (len(stops) - 1))
+        assert control.evaluate(SAID) == written
+        assert output.all_inner_texts() == ([] if drawn.select("select") else [written])
         assert live.locator("figcaption").inner_text() == words
         assert live.locator("svg").first.get_attribute("aria-label") == words
     before = live.locator("figcaption").inner_text()
-    control.press("PageDown")
+    control.press("PageDown" if output.count() else "ArrowUp")
     between = live.locator("figcaption").inner_text()
     assert between != before and not re.search(NOT_A_NUMBER, live.inner_html())
     expect(live.locator(".lab-heard")).to_have_text(between)  # once the hand has rested
-    said = control.get_attribute("aria-valuetext")
+    said = control.evaluate(SAID)
     control.press("ArrowLeft")
-    assert control.get_attribute("aria-valuetext") != said  # one press, another value
+    assert control.evaluate(SAID) != said  # one press, another value
     assert not visit.messages
 
 
@@ -757,6 +766,19 @@ def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider, by, ex
     page.mouse.up()
     assert expected[0] < float(live.locator("output").inner_text()) < expected[1]
     assert live.locator("figcaption").inner_text() != before
+
+
+def test_a_row_of_a_live_picture_is_pressed(open_page, disk):
+    name = "3-three-theorems/how-many-heads-really"
+    page = open_page(f"{disk}chapters/{name}.html", "phone", is_mobile=True).page
+    live = page.locator("#ssm-slider-head-classes")
+    rows = live.locator("[data-stop]")
+    rows.first.scroll_into_view_if_needed()
+    assert min(row.bounding_box()["height"] for row in rows.all()) >= 44
+    for i in range(rows.count()):
+        rows.nth(i).tap()
+        assert live.locator("select").input_value() == str(i)
+        assert live.locator("option").nth(i).inner_text() in live.locator("figcaption").inner_text()
 
 
 def test_a_finger_moves_a_live_slider_and_pulls_its_dot(open_page, disk):

@@ -144,9 +144,9 @@ def test_keys_move_every_slider(page_seen, name):
         assert len(set(pictures)) > 1
 
 
-@pytest.mark.parametrize("name", ["interaction-operator", "zoo"])
+@pytest.mark.parametrize("name", ["learning-heads", "trained-layers"])
 def test_a_finger_moves_every_slider(open_page, disk, name):
-    page = open_page(f"{disk}chapters/1-one-operator/{name}.html", "phone", is_mobile=True).page
+    page = open_page(f"{disk}chapters/4-trained/{name}.html", "phone", is_mobile=True).page
     sliders = page.locator("figure.ssm-slider").all()
     assert sliders
     for slider in sliders:

@@ -66,16 +66,16 @@ FACTS = """() => {
 
 # The state of a slider: its value as a number, said and written, and the frames that are seen.
 SLIDER = """(figure) => {
-  const input = figure.querySelector("input[type=range]");
+  const input = figure.querySelector(".ssm-slider-control :is(input, select)"), menu = input.options;
   const frames = [...figure.querySelectorAll(".ssm-slider-frames > div")];
   const seen = frames.map((frame) => frame.querySelector("img")).filter(
     (image) => image.offsetParent !== null && image.naturalWidth > 0);
   return {
     value: Number(input.value),
-    last: Number(input.max),
+    last: menu ? menu.length - 1 : Number(input.max),
     named: input.labels.length === 1 && input.labels[0].textContent.trim() !== "",
-    said: input.getAttribute("aria-valuetext"),
-    written: figure.querySelector("output").textContent,
+    said: menu ? input.selectedOptions[0].text : input.getAttribute("aria-valuetext"),
+    written: menu ? frames[input.value].dataset.value : figure.querySelector("output").textContent,
     frames: frames.length,
     seen: seen.map((image) => [image.src, image.alt]),
   };
@@ -144,7 +144,7 @@ def turn(page, view):
 
 def steps(slider):
     """The states of a slider on its way from Home to End by the arrow keys."""
-    control = slider.locator("input[type=range]")
+    control = slider.locator(".ssm-slider-control :is(input, select)")
     control.focus()
     control.press("Home")
     found = [slider.evaluate(SLIDER)]

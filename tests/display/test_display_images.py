@@ -105,6 +105,22 @@ def test_html_is_accessible(slider):
     assert soup.find("script") is None and "http" not in str(soup)
 
 
+def test_names_are_chosen_from_a_menu():
+    slider = display.Slider("layer", ["SSD", "RNN <&>"], draw, words, name="menu", start=1, live="layers")
+    soup = html_form(slider)
+    menu = soup.find("select")
+    assert soup.label["for"] == menu["id"] and menu.has_attr("disabled") and not soup.output
+    assert [option.get_text() for option in soup.find_all("option")] == slider.value_texts
+    assert [option["value"] for option in soup.find_all("option", selected=True)] == ["1"]
+    assert [row["data-number"] for row in soup.select(".ssm-slider-frames > div")] == ["0.0", "1.0"]
+    control, frame = slider.widget.children
+    assert type(control).__name__ == "Dropdown" and control.label == "RNN <&>"
+    control.index = 0
+    assert words("SSD") in BeautifulSoup(frame.value, "html.parser").get_text()
+    for values in (["1", "2"], {"zero": 0, "pi": 3.14}, [1, "2"]):  # numbers under whatever name
+        assert html_form(display.Slider("ρ", values, lambda _: draw(1), words, name="toy")).input
+
+
 def test_the_live_slider_moves_the_frame():
     slider = build()
     control, frame = slider.widget.children

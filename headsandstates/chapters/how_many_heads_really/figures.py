@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
 from ssmbook.display import COLORS, figure, label_line
@@ -57,7 +58,7 @@ def certificate_frame(M, certificate):
         values = points @ (U / np.linalg.norm(U))
         bars.set(ylabel="⟨U, M⟩", title=f"all positive: {certificate.k} heads")
     else:
-        values = certificate.weights.numpy()
+        values = even_weights(points)
         bars.set(ylabel="weight λ", title=f"Σ λ M = 0: {certificate.k + 1} heads")
     plane.plot(*points.T, "o", color=COLORS["black"])
     plane.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
@@ -65,6 +66,14 @@ def certificate_frame(M, certificate):
     bars.bar(range(len(values)), values, color=COLORS["black"])
     bars.set(xlabel="lag τ", xlim=(-0.7, 10.7), ylim=(0, 1.05), xticks=range(0, 11, 2))
     return fig
+
+
+def even_weights(points):
+    """Return the weights of points (n, 2) with sum 1 and weighted sum zero whose least is the largest."""
+    equations = np.vstack([points.T, np.ones(len(points))])
+    sums = np.hstack([equations, equations.sum(1, keepdims=True)])  # of what each has more, and of the least
+    found = linprog(-np.eye(len(points) + 1)[-1], A_eq=sums, b_eq=[0, 0, 1])
+    return found.x[:-1] + found.x[-1]
 
 
 def sink_value_maps(points):
