@@ -110,7 +110,9 @@ class _Study:
         self.periods = {"copy, 1/2": n // 2, "copy, 3/8": 3 * n // 8, "copy, 5/16": 5 * n // 16}
         for place, (name, period) in enumerate(self.periods.items()):
             test[name] = damage.copies(like, self.words, [period] * strings, 900 + place)
-        self.test, self.asked = test, self.needles(torch.cat([test[name] for name in DOMAINS]))
+        self.test, self.asked = test, None
+        if given.get("needles", True):
+            self.asked = self.needles(torch.cat([test[name] for name in DOMAINS]))
 
     def windows(self, name: str, count: int, seed: int | None) -> Tensor:
         """Windows of a text: tested ones at even distances in its last 60 %, fitted ones anywhere before."""
@@ -121,7 +123,10 @@ class _Study:
         else:
             g = torch.Generator().manual_seed(seed)
             starts = torch.randint(border - self.n, (count,), generator=g)
-        return torch.stack([ids[start : start + self.n] for start in starts.tolist()]).to(self.device)
+        found = torch.stack([ids[start : start + self.n] for start in starts.tolist()]).to(self.device)
+        if "first" in self.given:  # the token with which this model's texts begin
+            found[:, 0] = self.given["first"]
+        return found
 
     def needles(self, texts: Tensor) -> Tensor:
         """Texts with 24 random tokens at one to six eighths of their length, and again at the end."""
@@ -170,7 +175,7 @@ class _Study:
         """The loss of every tested text, and of the last needles."""
         if made is None:
             found = plans.measure(self.model, self.test, None)
-            return {**found, "needle": self._asked()}
+            return found if self.asked is None else {**found, "needle": self._asked()}
         with made.apply(self.model):
             return self.losses(None)
 
@@ -188,16 +193,16 @@ RUN = {"device": "cpu", "texts": None, "workers": 2}
 
 
 @lru_cache(1)
-def start(name: str, count: int) -> tuple[nn.Module, dict[str, Tensor]]:
-    """The model on its device, and all texts."""
-    model, tokenizer = lens.load(name)
+def start(name: str, count: int, parts: bool = False) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model on its device, and all texts; ``parts``: the package puts the model together first."""
+    model, tokenizer = lens.load(import_module(name.replace("-", "_")).assemble() if parts else name)
     texts = streams(tokenizer, count) if RUN["texts"] is None else torch.load(RUN["texts"])
     return model.requires_grad_(False).to(RUN["device"]), texts
 
 
 def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     """All rows at the first length, four at the others; the heads that states serve; generation; counts."""
-    begin = partial(start, given["model"], given["stream"])
+    begin = partial(start, given["model"], given["stream"], given.get("parts", False))
     study = lru_cache(1)(lambda n: _Study(*begin(), given, n))
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
@@ -301,7 +306,9 @@ def other_scores(at: _Study, given: dict) -> dict[str, Callable[[], Tensor]]:
         "window, group by group": alone,
         "gates trained together": lambda: gates(at, given["steps"]),
     }
-    return {**scores, "four states, head by head": carried} if at.given["carried"] else scores
+    if at.given["carried"]:
+        scores["four states, head by head"] = carried
+    return {name: scores[name] for name in given.get("scores", scores)}
 
 
 def gates(at: _Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Tensor:
@@ -403,7 +410,7 @@ def added(results: dict[str, dict], n: int, row: str) -> dict[str, Tensor]:
         [row] if row in parts else [name for name in parts if name.startswith((f"{row}, seed", f"{row} "))]
     )
     base, found = results[f"{n}, as it is"], {}
-    for kind, texts in KINDS.items():
+    for kind, texts in ((kind, texts) for kind, texts in KINDS.items() if texts[0] in base):
         rows = [torch.tensor(sum((parts[name]["loss"][text] for text in texts), [])) for name in names]
         found[kind] = torch.stack(rows, -1) - torch.tensor(sum((base[text] for text in texts), []))[:, None]
     return found
