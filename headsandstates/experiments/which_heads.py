@@ -102,6 +102,7 @@ class _Study:
         self.model, self.texts, self.given, self.n = model, texts, given, n
         self.device, self.found = next(model.parameters()).device, group_layers(model)
         self.window, self.sink, self.words = n // 8, 4, model.config.vocab_size
+        self.every = given.get("every", 1)
         self.B = sum(layer.G for layer in self.found)
         self.scores: dict[int, dict] = {}
         self.fits: dict[int, dict] = {}
@@ -147,10 +148,11 @@ class _Study:
     def path(self, seed: int) -> dict:
         """Path damages of texts and of copies."""
         if seed not in self.scores:
-            arguments = (self.window, self.sink)
+            arguments = (self.window, self.sink, self.every)
             self.scores[seed] = {
                 name: damage.path_damages(self.model, self.found, each, *arguments)
                 for name, each in self.fit(seed).items()
+                if name in self.given.get("paths", ("text", "copy"))
             }
         return self.scores[seed]
 
@@ -174,7 +176,7 @@ class _Study:
     def losses(self, made: plans.Plan | None) -> dict[str, Tensor]:
         """The loss of every tested text, and of the last needles."""
         if made is None:
-            found = plans.measure(self.model, self.test, None)
+            found = {name: damage.late_loss(self.model, each, self.every) for name, each in self.test.items()}
             return found if self.asked is None else {**found, "needle": self._asked()}
         with made.apply(self.model):
             return self.losses(None)
