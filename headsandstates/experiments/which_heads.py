@@ -209,8 +209,8 @@ def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
         found[f"{n}, as it is"] = lambda n=n: study(n).losses(None)
-        found[f"{n}, plan"] = partial(_planned, study, n, seeds, given["budgets"])
-        found[f"{n}, uniform and random"] = partial(_plain, study, n, given["budgets"])
+        found[f"{n}, plan"] = partial(_planned, study, n, seeds, given)
+        found[f"{n}, uniform and random"] = partial(_plain, study, n, given)
         if not place:
             found[f"{n}, other scores"] = partial(_others, study, n, given)
         found[f"{n}, heads"] = partial(_heads, study, n)
@@ -220,18 +220,23 @@ def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     return found
 
 
-def _planned(study, n, seeds, budgets):
+def _budgets(given, rows):
+    """Where rows of a kind are measured: at all budgets if nothing else is said."""
+    return given.get("rows", {}).get(rows, given["budgets"])
+
+
+def _planned(study, n, seeds, given):
     """Plans of several seeds with windows alone and with states, and what their paths said."""
-    at, found = study(n), {}
+    at, found, ways = study(n), {}, ("windows", "states")
     for seed in range(seeds):
         scores = at.path(seed)
         damages = {name: each["damage"] for name, each in scores.items()}
         found[f"path, seed {seed}"] = scores
-        for budget in budgets:
+        for budget in given["budgets"]:
             full = damage.chosen(damages, "copy", at.keep(budget))
             predicted = {name: float(each[~full].sum()) for name, each in damages.items()}
-            for way, fitted in (("windows", None), ("states", at.states(seed))):
-                made = at.plan(full, fitted=fitted)
+            for way in (way for way in ways if budget in _budgets(given, way)):
+                made = at.plan(full, fitted=at.states(seed) if way == "states" else None)
                 count = sum(form == "states" for forms in made.forms.values() for form in forms)
                 found[f"{budget}, {way}, seed {seed}"] = {
                     "loss": at.losses(made), "cache": made.cache, "states": count, "predicted": predicted,
@@ -240,15 +245,15 @@ def _planned(study, n, seeds, budgets):
     return found
 
 
-def _plain(study, n, budgets):
+def _plain(study, n, given):
     """A uniform window of as much cache, and groups kept at random."""
     at, found = study(n), {}
-    for budget in budgets:
+    for budget in given["budgets"]:
         K = at.keep(budget)
         whole = at.plan(torch.arange(at.B) < K).cache
         uniform = at.plan(torch.zeros(at.B, dtype=torch.bool), round(whole * n))
         found[f"{budget}, uniform"] = {"loss": at.losses(uniform), "cache": uniform.cache}
-        for draw in range(RANDOM):
+        for draw in range(given.get("draws", RANDOM) if budget in _budgets(given, "random") else 0):
             full = torch.randperm(at.B, generator=torch.Generator().manual_seed(draw)) < K
             found[f"{budget}, random {draw}"] = {"loss": at.losses(at.plan(full))}
     return found
@@ -262,7 +267,7 @@ def _others(study, n, given):
         values = score()
         seconds[name] = time.perf_counter() - begin
         found[f"score, {name}"] = values
-        for budget in given["budgets"]:
+        for budget in _budgets(given, "scores"):
             full = torch.zeros(at.B, dtype=torch.bool)
             full[values.argsort(descending=True)[: at.keep(budget)]] = True
             found[f"{budget}, {name}"] = {"loss": at.losses(at.plan(full))}
