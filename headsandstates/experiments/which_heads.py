@@ -102,6 +102,7 @@ class _Study:
         self.model, self.texts, self.given, self.n = model, texts, given, n
         self.device, self.found = next(model.parameters()).device, group_layers(model)
         self.window, self.sink, self.words = n // 8, 4, model.config.vocab_size
+        self.every = given.get("every", 1)
         self.B = sum(layer.G for layer in self.found)
         self.scores: dict[int, dict] = {}
         self.fits: dict[int, dict] = {}
@@ -110,7 +111,9 @@ class _Study:
         self.periods = {"copy, 1/2": n // 2, "copy, 3/8": 3 * n // 8, "copy, 5/16": 5 * n // 16}
         for place, (name, period) in enumerate(self.periods.items()):
             test[name] = damage.copies(like, self.words, [period] * strings, 900 + place)
-        self.test, self.asked = test, self.needles(torch.cat([test[name] for name in DOMAINS]))
+        self.test, self.asked = test, None
+        if given.get("needles", True):
+            self.asked = self.needles(torch.cat([test[name] for name in DOMAINS]))
 
     def windows(self, name: str, count: int, seed: int | None) -> Tensor:
         """Windows of a text: tested ones at even distances in its last 60 %, fitted ones anywhere before."""
@@ -121,7 +124,10 @@ class _Study:
         else:
             g = torch.Generator().manual_seed(seed)
             starts = torch.randint(border - self.n, (count,), generator=g)
-        return torch.stack([ids[start : start + self.n] for start in starts.tolist()]).to(self.device)
+        found = torch.stack([ids[start : start + self.n] for start in starts.tolist()]).to(self.device)
+        if "first" in self.given:  # the token with which this model's texts begin
+            found[:, 0] = self.given["first"]
+        return found
 
     def needles(self, texts: Tensor) -> Tensor:
         """Texts with 24 random tokens at one to six eighths of their length, and again at the end."""
@@ -142,10 +148,11 @@ class _Study:
     def path(self, seed: int) -> dict:
         """Path damages of texts and of copies."""
         if seed not in self.scores:
-            arguments = (self.window, self.sink)
+            arguments = (self.window, self.sink, self.every)
             self.scores[seed] = {
                 name: damage.path_damages(self.model, self.found, each, *arguments)
                 for name, each in self.fit(seed).items()
+                if name in self.given.get("paths", ("text", "copy"))
             }
         return self.scores[seed]
 
@@ -169,8 +176,8 @@ class _Study:
     def losses(self, made: plans.Plan | None) -> dict[str, Tensor]:
         """The loss of every tested text, and of the last needles."""
         if made is None:
-            found = plans.measure(self.model, self.test, None)
-            return {**found, "needle": self._asked()}
+            found = {name: damage.late_loss(self.model, each, self.every) for name, each in self.test.items()}
+            return found if self.asked is None else {**found, "needle": self._asked()}
         with made.apply(self.model):
             return self.losses(None)
 
@@ -188,22 +195,22 @@ RUN = {"device": "cpu", "texts": None, "workers": 2}
 
 
 @lru_cache(1)
-def start(name: str, count: int) -> tuple[nn.Module, dict[str, Tensor]]:
-    """The model on its device, and all texts."""
-    model, tokenizer = lens.load(name)
+def start(name: str, count: int, parts: bool = False) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model on its device, and all texts; ``parts``: the package puts the model together first."""
+    model, tokenizer = lens.load(import_module(name.replace("-", "_")).assemble() if parts else name)
     texts = streams(tokenizer, count) if RUN["texts"] is None else torch.load(RUN["texts"])
     return model.requires_grad_(False).to(RUN["device"]), texts
 
 
 def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     """All rows at the first length, four at the others; the heads that states serve; generation; counts."""
-    begin = partial(start, given["model"], given["stream"])
+    begin = partial(start, given["model"], given["stream"], given.get("parts", False))
     study = lru_cache(1)(lambda n: _Study(*begin(), given, n))
     found: dict[str, Callable[[], dict]] = {}
     for place, (n, seeds) in enumerate((int(n), seeds) for n, seeds in given["lengths"].items()):
         found[f"{n}, as it is"] = lambda n=n: study(n).losses(None)
-        found[f"{n}, plan"] = partial(_planned, study, n, seeds, given["budgets"])
-        found[f"{n}, uniform and random"] = partial(_plain, study, n, given["budgets"])
+        found[f"{n}, plan"] = partial(_planned, study, n, seeds, given)
+        found[f"{n}, uniform and random"] = partial(_plain, study, n, given)
         if not place:
             found[f"{n}, other scores"] = partial(_others, study, n, given)
         found[f"{n}, heads"] = partial(_heads, study, n)
@@ -213,18 +220,23 @@ def jobs(given: dict) -> dict[str, Callable[[], dict]]:
     return found
 
 
-def _planned(study, n, seeds, budgets):
+def _budgets(given, rows):
+    """Where rows of a kind are measured: at all budgets if nothing else is said."""
+    return given.get("rows", {}).get(rows, given["budgets"])
+
+
+def _planned(study, n, seeds, given):
     """Plans of several seeds with windows alone and with states, and what their paths said."""
-    at, found = study(n), {}
+    at, found, ways = study(n), {}, ("windows", "states")
     for seed in range(seeds):
         scores = at.path(seed)
         damages = {name: each["damage"] for name, each in scores.items()}
         found[f"path, seed {seed}"] = scores
-        for budget in budgets:
+        for budget in given["budgets"]:
             full = damage.chosen(damages, "copy", at.keep(budget))
             predicted = {name: float(each[~full].sum()) for name, each in damages.items()}
-            for way, fitted in (("windows", None), ("states", at.states(seed))):
-                made = at.plan(full, fitted=fitted)
+            for way in (way for way in ways if budget in _budgets(given, way)):
+                made = at.plan(full, fitted=at.states(seed) if way == "states" else None)
                 count = sum(form == "states" for forms in made.forms.values() for form in forms)
                 found[f"{budget}, {way}, seed {seed}"] = {
                     "loss": at.losses(made), "cache": made.cache, "states": count, "predicted": predicted,
@@ -233,15 +245,15 @@ def _planned(study, n, seeds, budgets):
     return found
 
 
-def _plain(study, n, budgets):
+def _plain(study, n, given):
     """A uniform window of as much cache, and groups kept at random."""
     at, found = study(n), {}
-    for budget in budgets:
+    for budget in given["budgets"]:
         K = at.keep(budget)
         whole = at.plan(torch.arange(at.B) < K).cache
         uniform = at.plan(torch.zeros(at.B, dtype=torch.bool), round(whole * n))
         found[f"{budget}, uniform"] = {"loss": at.losses(uniform), "cache": uniform.cache}
-        for draw in range(RANDOM):
+        for draw in range(given.get("draws", RANDOM) if budget in _budgets(given, "random") else 0):
             full = torch.randperm(at.B, generator=torch.Generator().manual_seed(draw)) < K
             found[f"{budget}, random {draw}"] = {"loss": at.losses(at.plan(full))}
     return found
@@ -255,7 +267,7 @@ def _others(study, n, given):
         values = score()
         seconds[name] = time.perf_counter() - begin
         found[f"score, {name}"] = values
-        for budget in given["budgets"]:
+        for budget in _budgets(given, "scores"):
             full = torch.zeros(at.B, dtype=torch.bool)
             full[values.argsort(descending=True)[: at.keep(budget)]] = True
             found[f"{budget}, {name}"] = {"loss": at.losses(at.plan(full))}
@@ -301,7 +313,9 @@ def other_scores(at: _Study, given: dict) -> dict[str, Callable[[], Tensor]]:
         "window, group by group": alone,
         "gates trained together": lambda: gates(at, given["steps"]),
     }
-    return {**scores, "four states, head by head": carried} if at.given["carried"] else scores
+    if at.given["carried"]:
+        scores["four states, head by head"] = carried
+    return {name: scores[name] for name in given.get("scores", scores)}
 
 
 def gates(at: _Study, steps: int, price: float = 0.05, rate: float = 0.02) -> Tensor:
@@ -403,7 +417,7 @@ def added(results: dict[str, dict], n: int, row: str) -> dict[str, Tensor]:
         [row] if row in parts else [name for name in parts if name.startswith((f"{row}, seed", f"{row} "))]
     )
     base, found = results[f"{n}, as it is"], {}
-    for kind, texts in KINDS.items():
+    for kind, texts in ((kind, texts) for kind, texts in KINDS.items() if texts[0] in base):
         rows = [torch.tensor(sum((parts[name]["loss"][text] for text in texts), [])) for name in names]
         found[kind] = torch.stack(rows, -1) - torch.tensor(sum((base[text] for text in texts), []))[:, None]
     return found

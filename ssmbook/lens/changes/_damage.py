@@ -22,12 +22,15 @@ from ssmbook.lens.changes._groups import GroupLayer, Heads, attending, near
 TOKENS, _POINTS, _RIGHT, _NOTHING = 1024, (3, 5, 9), 0.1, 0.005
 
 
-def late_loss(model: nn.Module, texts: Tensor) -> Tensor:
-    """Mean loss on the second half of each text (texts, n), where a cache matters, in nats per token."""
+def late_loss(model: nn.Module, texts: Tensor, every: int = 1) -> Tensor:
+    """Mean loss on the second half of each text (texts, n), where a cache matters, in nats per token.
+
+    ``every``: 4 counts every fourth token of it alone.
+    """
     half, found = texts.shape[1] // 2, []
     for part in _parts(texts):
-        logits = model(part, use_cache=False).logits[:, half:-1]
-        found.append(token_losses(logits, part[:, half + 1 :]).mean(-1))
+        logits = model(part, use_cache=False).logits[:, half:-1:every]
+        found.append(token_losses(logits, part[:, half + 1 :: every]).mean(-1))
     return torch.cat(found)
 
 
@@ -51,7 +54,7 @@ def copies(like: Tensor, vocabulary: int, periods: Sequence[int], seed: int) -> 
 
 
 def path_damages(
-    model: nn.Module, found: list[GroupLayer], texts: Tensor, window: int, sink: int
+    model: nn.Module, found: list[GroupLayer], texts: Tensor, window: int, sink: int, every: int = 1
 ) -> dict[str, Tensor | float]:
     """Damages of narrowing each group on these texts, by the path on which all gates close together.
 
@@ -65,6 +68,8 @@ def path_damages(
         Token ids.
     window, sink : int
         What a narrow group keeps.
+    every : int
+        As for ``late_loss``.
 
     Returns
     -------
@@ -77,7 +82,7 @@ def path_damages(
         path = torch.linspace(0, 1, points).tolist()
         for t in path:
             if t not in slopes:
-                slopes[t], losses[t] = _slope(model, found, texts, t, window, sink)
+                slopes[t], losses[t] = _slope(model, found, texts, t, window, sink, every)
         simpson = torch.tensor([1.0, *[4.0, 2.0] * (points // 2 - 1), 4.0, 1.0]) / (3 * (points - 1))
         damage = -sum(weight * slopes[t] for weight, t in zip(simpson.tolist(), path, strict=True))
         true = losses[0.0] - losses[1.0]
@@ -89,7 +94,7 @@ def path_damages(
 
 
 @torch.enable_grad()
-def _slope(model, found, texts, t, window, sink) -> tuple[Tensor, float]:
+def _slope(model, found, texts, t, window, sink, every) -> tuple[Tensor, float]:
     """The slope of the mean late loss in each gate where all are t, and that loss."""
     sizes, device = [layer.G for layer in found], next(model.parameters()).device
     gate = torch.full((sum(sizes),), t, device=device, requires_grad=True)
@@ -99,7 +104,7 @@ def _slope(model, found, texts, t, window, sink) -> tuple[Tensor, float]:
     slope, loss = torch.zeros_like(gate), 0.0
     with attending(model, forms):
         for part in _parts(texts):
-            each = late_loss(model, part).sum() / len(texts)
+            each = late_loss(model, part, every).sum() / len(texts)
             slope += torch.autograd.grad(each, gate)[0]
             loss += float(each.detach())
     return slope.detach(), loss
