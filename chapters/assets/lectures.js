@@ -123,7 +123,8 @@
   function keys(event) {
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
     if (!event.isTrusted || (focused.matches("input[type=number], select") && !/^Page/.test(event.key))) return;
-    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector("input[type=range]"), event.key, way[1]);
+    const sliders = Array.from(Reveal.getCurrentSlide().querySelectorAll("input[type=range]"));
+    if (event.shiftKey && way) move(sliders.find((one) => one.offsetParent), event.key, way[1]);
     else if (focused.matches("input, select") && event.key !== "Tab") {
       focused.blur(); // reveal.js leaves keys to a field that has the focus
       if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
@@ -181,6 +182,12 @@
     for (const one of fields) one.parentElement.style.setProperty("--share", Number(one.value) / most);
   }
 
+  // The heads of the page's model in the place of their picture, at a step of *Swap a head*.
+  function swapHeads(shown) {
+    Object.assign(shown.dataset, { swap: "slide", step: shown.dataset.heads });
+    Swap.board(shown);
+  }
+
   async function start() {
     const slides = document.querySelector(".slides");
     cut(slides);
@@ -194,6 +201,7 @@
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
+    if (!PRINTED) slides.querySelectorAll("[data-heads]").forEach(swapHeads);
     document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,
