@@ -122,8 +122,10 @@
   // Every key presents the deck, also where a slider has the focus; Shift and an arrow move the slider of the slide.
   function keys(event) {
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
-    if (!event.isTrusted || (focused.matches("input[type=number], .length select") && !/^Page/.test(event.key))) return;
-    if (event.shiftKey && way) move(Reveal.getCurrentSlide().querySelector(".ssm-slider-control :is(input, select)"), event.key, way[1]);
+    const field = "input[type=number], select:not(.ssm-slider-control select)";
+    if (!event.isTrusted || (focused.matches(field) && !/^Page/.test(event.key))) return;
+    const moved = [...Reveal.getCurrentSlide().querySelectorAll("input[type=range], .ssm-slider-control select")];
+    if (event.shiftKey && way) move(moved.find((one) => one.offsetParent), event.key, way[1]);
     else if (focused.matches("input, select") && event.key !== "Tab") {
       focused.blur(); // reveal.js leaves keys to a field that has the focus
       if (!way && !/^(Page(Up|Down)|Home|End)$/.test(event.key)) return;
@@ -182,6 +184,12 @@
     for (const one of fields) one.parentElement.style.setProperty("--share", Number(one.value) / most);
   }
 
+  // The heads of the page's model in the place of their picture, at a step of *Swap a head*.
+  function swapHeads(shown) {
+    Object.assign(shown.dataset, { swap: "slide", step: shown.dataset.heads });
+    Swap.board(shown);
+  }
+
   async function start() {
     const slides = document.querySelector(".slides");
     cut(slides);
@@ -195,6 +203,7 @@
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
+    if (!PRINTED) slides.querySelectorAll("[data-heads]").forEach(swapHeads);
     document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,

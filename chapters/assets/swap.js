@@ -17,6 +17,8 @@
   const folder = document.currentScript.src.replace(/[^/]*$/, "");
 
   const range = (n) => Array.from({ length: n }, (_, i) => i);
+  const RESTS = { window: "others: 16 tokens", states: "others: 16 states" };
+  const NO_PLAN = { whole: range(KEYS), window: 15, share: 1 / 8 }; // until the model is there
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const percent = (share) => `${Math.round(100 * share)} %`;
   const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
@@ -67,7 +69,7 @@
     for (const [name, value = ""] of fields) {
       const given = decodeURIComponent(value);
       if (name === "text") state.text = given;
-      else if (name === "step") state.step = clamp(Math.round(+given) || 0, 0, 3);
+      else if (name === "step") state.step = clamp(Math.round(+given) || 0, 0, 4);
       else if (name === "open" && +given >= 0 && +given < KEYS) state.open = Math.round(+given);
       else if (name === "edits") {
         for (const one of given.split(",").filter(Boolean)) {
@@ -125,7 +127,8 @@
   // 3. The board -----------------------------------------------------------------------------------------------------
 
   function board(place) {
-    let state = start(), past = [], future = [], model = null, run = null, id = 0, busy = false, wanted = false, colors = null;
+    const where = place.dataset.swap, alone = where === "heads"; // else a figure of a chapter or of a slide, whose keys are the deck's
+    let state = { ...start(), step: +place.dataset.step || 1 }, past = [], future = [], model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
     let tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", spoken = 0;
     const ui = {};
 
@@ -140,6 +143,7 @@
       ["Repeat any words.", "The second time, the model knows what comes."],
       ["Squeeze the heads.", "Few states carry all but five of them. Then pull the slider of these five."],
       ["Remove a head:", "cut it, or merge it into the others."],
+      ["Spend a budget:", "which heads keep their whole cache?"],
     ];
     ui.steps = steps.map(([bold, text], i) => el("button", { type: "button", onclick: () => story(i + 1) }, el("b", {}, `${i + 1}`), el("strong", {}, bold), ` ${text}`));
     ui.text = el("textarea", { "aria-label": "Your text", spellcheck: "false", rows: 2, oninput: () => { state.text = ui.text.value; reread(); }, onchange: commit });
@@ -166,18 +170,22 @@
     ui.history = el("select", { "aria-label": "History", onchange: () => travel(+ui.history.value) });
     const merge = el("span", { class: "swap-merge" }, button("cut", "cut", () => removed("cut")), button("merge", "merge", () => removed("merge")));
     ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "N of the five copy heads", 1, MOST + 1, squeezed));
-    place.replaceChildren(
+    const spend = el("span", { class: "swap-spend" }, slider("whole", "heads with a whole cache", 0, KEYS - 1, spent),
+      choice("rest", "What the other heads keep", RESTS, () => { spent(); commit(); }));
+    const heads = el("div", { class: "swap-heads", role: "group", "aria-label": "The 32 heads; the arrow keys walk" }, ...range(LAYERS).flatMap((layer) => [el("span", {}, `layer ${layer + 1}`), ...ui.cells.slice(layer * HEADS, (layer + 1) * HEADS)]));
+    const gauges = el("div", { class: "swap-meters" }, ...ui.meters.map(({ node }) => node));
+    const whole = [
       el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A language model of 32 heads runs in this page. It has read six old novels; nothing leaves your machine."),
         el("span", { class: "swap-tools" }, button("undo", "Undo", () => travel(past.length - 1)), button("redo", "Redo", forth), ui.history,
           button("python", "Copy as Python", () => copy(python(state), "The Python lines are copied.")), button("link", "Copy link", () => copy(location.href.split("#")[0] + address(state), "The link is copied.")),
           button("picture", "Picture", picture), button("full", "Full screen", () => full(!place.classList.contains("swap-full"))))),
-      el("div", { class: "swap-steps", role: "group", "aria-label": "Three steps" }, ...ui.steps),
+      el("div", { class: "swap-steps", role: "group", "aria-label": "Four steps" }, ...ui.steps),
       ui.problem,
       el("div", { class: "swap-main" },
         el("div", { class: "swap-write" }, el("span", { class: "swap-texts" }, "Text: ", ...Object.keys(TEXTS).map((name) => el("button", { type: "button", onclick: () => { state.text = TEXTS[name]; reread(); commit(); } }, name)), " or your own"), ui.text),
-        el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, merge, ui.say)),
-        el("div", { class: "swap-meters" }, ...ui.meters.map(({ node }) => node)),
-        el("div", { class: "swap-heads", role: "group", "aria-label": "The 32 heads; the arrow keys walk" }, ...range(LAYERS).flatMap((layer) => [el("span", {}, `layer ${layer + 1}`), ...ui.cells.slice(layer * HEADS, (layer + 1) * HEADS)])),
+        el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
+        gauges,
+        heads,
         el("p", { class: "swap-legend" }, "Each square shows which token (row) looks at which (column). A frame is the more orange, the more your text loses when this head alone loses its content."),
         el("div", { class: "swap-right" },
           el("div", { class: "swap-next" }, ui.after, ui.bars),
@@ -187,15 +195,17 @@
             el("div", { class: "swap-controls" }, slider("content", "content", 0, 100, edited), slider("states", "states", 1, MOST + 1, edited),
               el("label", {}, "the same for ", choice("group", "the same for", GROUPS, () => {})), button("apply", "Apply", () => { apply(); commit(); }), button("reset", "Reset all", () => { state.edits = {}; state.step = 0; send(); commit(); }))))),
       ui.live,
-    );
+    ];
+    if (alone) place.replaceChildren(...whole);
+    else place.replaceChildren(el("div", { class: "swap-main" }, el("div", { class: "swap-stage" }, ui.tokens, el("div", { class: "swap-gesture" }, [ui.squeeze, merge, spend][state.step - 2], ui.say)), gauges, heads), ui.live);
 
     // 3a. What a reader does ------------------------------------------------------------------------------------------
 
     function story(step) {
-      const { copy, remove } = model || { copy: [23], remove: 0 };
+      const { copy, remove, plan } = model || { copy: [23], remove: 0, plan: NO_PLAN };
       state.step = step;
-      state.edits = step === 2 ? squeeze(MOST + 1) : step === 3 ? { [remove]: { cut: true } } : {};
-      state.open = step === 3 ? remove : copy[0];
+      state.edits = [{}, {}, squeeze(MOST + 1), { [remove]: { cut: true } }, planned(8, "window")][step];
+      state.open = [copy[0], copy[0], copy[0], remove, plan.whole[0]][step];
       if (step === 1 || !shown || count(shown.before.right) < 10) state.text = TEXTS["words, three times"];
       reread();
       commit();
@@ -204,6 +214,15 @@
       const copies = model && model.copy.includes(key);
       return copies ? (N > MOST ? [] : [[key, { states: N }]]) : [[key, { states: model ? model.few : 4 }]];
     }));
+    /** What the plan leaves whole if its budget suffices for K heads; the others keep a window, or as many states. */
+    function planned(K, rest) {
+      const { whole, window } = model ? model.plan : NO_PLAN;
+      return Object.fromEntries(whole.slice(K).map((key) => [key, rest === "states" ? { states: window + 1 } : { window }]));
+    }
+    function spent() {
+      state.edits = planned(+ui.whole.value, ui.rest.value);
+      send();
+    }
     function squeezed() {
       state.edits = squeeze(+ui.few.value);
       send();
@@ -403,6 +422,11 @@
       const few = model ? model.few : 4, N = +ui.few.value, total = 32 - (model ? model.copy.length : 5);
       if (state.step === 1) return "Underlined: the model’s first guess was right.";
       if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The other five: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best ${N} for this text, chosen knowing all of it. Orange: known before, lost now.`}`;
+      if (state.step === 4) {
+        const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, states = ui.rest.value === "states";
+        const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too
+        return `${percent(kept)} of the cache of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}. The plan keeps what copying needs most.`;
+      }
       if (state.step === 3) return Object.values(state.edits)[0]?.merge ? "The head is gone. Its value map is added to those of its neighbors, which do its work." : "The head is gone, and so is what it passed on.";
       return "Orange: known before, lost now.";
     }
@@ -478,6 +502,13 @@
       ui.states.value = edit.window || edit.states || MOST + 1;
       if (state.step === 2 && model) ui.few.value = (state.edits[model.copy[0]] || {}).states || MOST + 1;
       ui["content said"].textContent = `${ui.content.value} %`;
+      if (state.step === 4) {
+        const rest = Object.values(state.edits);
+        ui.whole.value = KEYS - rest.length;
+        if (rest.length) ui.rest.value = rest[0].states ? "states" : "window";
+        ui["whole said"].textContent = ui.whole.value;
+        ui.whole.setAttribute("aria-valuetext", `${plural(+ui.whole.value, "head")} whole`);
+      }
       for (const name of ["states", "few"]) {
         const all = +ui[name].value > MOST;
         ui[`${name} said`].textContent = all ? "all" : ui[name].value;
@@ -510,7 +541,7 @@
     }
     function walk(event) {
       const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (!by || !shown || !shown.tokens) return;
+      if (!by || where === "slide" || !shown || !shown.tokens) return;
       event.preventDefault();
       const last = shown.tokens.length - 1;
       point(clamp((hover < 0 ? last : hover) + by, 0, last));
@@ -518,13 +549,13 @@
     }
     function steer(event) {
       const by = { ArrowRight: 1, ArrowDown: HEADS, ArrowLeft: -1, ArrowUp: -HEADS }[event.key], next = ui.cells.indexOf(event.currentTarget) + by;
-      if (!by || !ui.cells[next]) return;
+      if (!by || where === "slide" || !ui.cells[next]) return;
       event.preventDefault();
       ui.cells[next].focus();
       choose(next);
     }
+    document.addEventListener("keydown", ({ key }) => { if (key === "Escape" && place.classList.contains("swap-full")) full(false); });
     place.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && place.classList.contains("swap-full")) full(false);
       if (event.key === "z" && (event.ctrlKey || event.metaKey) && event.target !== ui.text) travel(past.length - 1);
     });
 
@@ -534,6 +565,7 @@
       if (!/^#(on-the-whole-screen$|full|text=|edits=|step=|open=)/.test(location.hash)) return;
       try {
         state = readAddress(location.hash);
+        given = Object.keys(state.edits).length > 0;
         problem = "";
       } catch (error) {
         problem = `This address has a part that does not fit: ${error.message}. The page begins anew.`;
@@ -543,7 +575,7 @@
       full(true);
       reread();
     }
-    addEventListener("hashchange", arrive);
+    if (alone) addEventListener("hashchange", arrive);
     const repaint = () => {
       colors = null;
       ui.cells.forEach((cell) => { cell.drawn = null; });
@@ -554,19 +586,24 @@
     remember();
     reread();
     controls();
-    arrive();
+    if (alone) arrive();
     const script = el("script", { src: `${folder}page-model.js` });
     script.onload = () => {
-      model = { pieces: PageModel.pieces, copy: PageModel.copy_heads, few: PageModel.few, remove: PageModel.remove };
+      model = { pieces: PageModel.pieces, copy: PageModel.copy_heads, few: PageModel.few, remove: PageModel.remove, plan: PageModel.plan };
       run = engine(PageModel, answered);
       place.dataset.engine = run.alone() ? "slices" : "worker";
-      if (state.step > 1 && !Object.keys(state.edits).length) story(state.step);
+      if (state.step > 1 && !given) story(state.step); // what was pressed before knew no model
       reread();
     };
     script.onerror = () => { problem = "The weights of the model did not load: reload the page."; controls(); };
-    requestAnimationFrame(() => setTimeout(() => document.head.append(script), 0)); // after something is seen
+    new IntersectionObserver(([{ isIntersecting }], watch) => { // not before it is nearly seen
+      if (!isIntersecting) return;
+      watch.disconnect();
+      requestAnimationFrame(() => setTimeout(() => document.head.append(script), 0));
+    }, { rootMargin: "50%" }).observe(place);
   }
 
+  globalThis.Swap = { board }; // for decks
   const begin = () => {
     document.querySelectorAll("[data-swap]").forEach(board);
     document.getElementById("fig-swap-a-head")?.setAttribute("tabindex", "0"); // on a phone it scrolls

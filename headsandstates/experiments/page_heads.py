@@ -4,8 +4,8 @@
 
 ``TEXTS`` as for ``page_model``. An edit says what becomes of one head: {"content": 0.3} multiplies its
 scores, {"states": 4} carries it by the best four states that know the whole text, {"window": 4} leaves the
-first token and those before, four in all, {"cut": True} leaves nothing, and {"merge": True} gives its value
-map to the heads of its layer that stay. The first two can be combined: {"content": 0, "states": 1}.
+last four tokens, its own among them, and the first, {"cut": True} leaves nothing, and {"merge": True} gives
+its value map to the heads of its layer that stay. The first two can be combined: {"content": 0, "states": 1}.
 """
 
 from __future__ import annotations

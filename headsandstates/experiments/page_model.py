@@ -130,7 +130,7 @@ class PageAttention(nn.Module):
         content : float or Tensor (H, 1, 1)
             What the scores are multiplied by.
         window : int or Tensor (H, 1, 1)
-            A token sees itself, the first one, and as many as make this number of tokens before it.
+            A token sees as many of the last ones, itself among them, and the first.
 
         Returns
         -------

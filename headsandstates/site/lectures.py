@@ -39,6 +39,7 @@ from ssmbook.display.style import SMALLEST_PT
 
 SOURCES, FOLDER = "chapters/lectures", "slides"
 EVERYTHING = 1000
+HEADS = "fig-swap-a-head"
 LENGTHS = {90: (76, 84), 75: (60, 69), 50: (40, 46)}
 """Minutes of a lecture: the least and the most that its slides take, so that there is time for questions."""
 SPOKEN = re.compile(r"^(Say|Draw|Board|They will ask|Answer)(?=:)|(?<=[?.!]) (Answer)(?=:)", re.M)
@@ -162,6 +163,10 @@ class Reader:
             label, _, later = argument.partition(" ")
             slide.shown.append(label)
             return shown(self.book, label, later) if self.book else ""
+        if name == "swap":  # a picture of the page's model, in whose place its heads live; on paper it stays
+            slide.shown.append(HEADS)
+            picture = shown(self.book, HEADS) if self.book else ""
+            return picture.replace("<div ", f'<div data-heads="{argument}" ', 1)
         words = SPOKEN.sub(r"\n\n**\1\2**", token.content) if name == "notes" else token.content
         inside = self.parser.render(words, env)
         if name == "notes":

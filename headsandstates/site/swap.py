@@ -11,9 +11,6 @@ from headsandstates.site.built import after_html
 
 KINDS = {"I8": "int8", "F16": "float16"}
 SCRIPTS = ("eigen.js", "heads.js", "swap.js")
-SENTENCE = (
-    " He was the very person to whom her father was most attached, and she was sure that he would come."
-)
 
 
 def model_script():
@@ -30,8 +27,9 @@ def model_script():
     given = {name: getattr(page_model, name.upper()) for name in sizes}
     given |= {"tensors": tensors, "data": base64.b64encode(whole[8 + length :]).decode()}
     pieces = json.loads((FOLDER / "page-model.json").read_text("utf-8"))["results"]["seed 0"]["pieces"]
-    heads = json.loads((FOLDER / "page-heads.json").read_text("utf-8"))["results"]
-    given |= {"pieces": pieces, **heads["page"]}
+    given |= {"pieces": pieces}
+    for name in ("page-heads", "page-plan"):
+        given |= json.loads((FOLDER / f"{name}.json").read_text("utf-8"))["results"]["page"]
     return f"globalThis.PageModel = {json.dumps(given, separators=(',', ':'))};\n"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from headsandstates.site.lectures import HEADS
 from headsandstates.site.page import Cell, Page, read_page, read_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +124,7 @@ def pages():
         name, text = path.relative_to(ROOT).with_suffix("").as_posix(), path.read_text(encoding="utf-8")
         page = Page(name, [Cell("markdown", text)])
         shown = {one.title.partition(" ")[0] for one in page.directives if one.name == "show"}
+        shown |= {HEADS for one in page.directives if one.name == "swap"}
         found[page.docname] = page, [other for other in book.values() if shown & labels(other)]
     return found
 

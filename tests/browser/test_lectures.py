@@ -67,7 +67,7 @@ def test_every_slide_is_whole_and_legible(deck, name):
         assert slide["smallest"] >= SMALLEST, where
         assert slide["inPictures"] > SMALLEST_IN_PICTURES - 0.1, where  # a panel's width is whole pixels
     assert not visit.messages and not visit.page.locator("mjx-merror").count()
-    requests = [address for address in visit.requests if not address.startswith("data:")]
+    requests = [address for address in visit.requests if not address.startswith(("data:", "blob:"))]
     assert requests and all(address.startswith("file:") for address in requests)
     for number, slide in enumerate(deck(name, width=1024, height=768).page.evaluate(FACTS)):
         assert slide["low"] <= LOW and slide["right"] <= RIGHT, f"at 1024, slide {number}: {slide}"

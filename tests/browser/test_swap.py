@@ -1,11 +1,14 @@
-"""Swap a head: a walk through its three steps, by mouse and by touch; what it does with bad input."""
+"""Swap a head: a walk through its four steps, by mouse and by touch; what it does with bad input."""
 
+import json
 import re
 import subprocess
 import sys
 
 import pytest
 from browser.visit import finger
+
+from headsandstates.experiments.results import FOLDER
 
 PAGE = "chapters/swap-a-head.html"
 SEEN = """() => {
@@ -90,6 +93,65 @@ def test_the_steps_by_touch_on_a_phone(board):
         place = page.locator(part).bounding_box()
         assert 0 <= place["y"] + 8 and place["y"] + place["height"] < 500, part
     assert opened.step(3)["right"] < trained["right"]
+
+
+def test_a_budget_follows_the_plan(board):
+    opened = board("#full&step=4")
+    page, trained = opened.page, 68
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate("window.prompt = (_, text) => { window.copied = text; }")
+    first, slider, rests = (
+        page.evaluate(SEEN),
+        page.locator(".swap-spend input"),
+        page.locator(".swap-spend select"),
+    )
+    plan = json.loads((FOLDER / "page-plan.json").read_text("utf-8"))["results"]["page"]["plan"]
+    assert first["changed"] == 24 and first["right"] >= trained - 2
+    rows = {}
+    for K in (2, 0):
+        slider.fill(str(K))
+        rows[K] = opened.settle()
+        whole = [
+            i for i, cell in enumerate(page.locator(".swap-heads button span").all_inner_texts()) if not cell
+        ]
+        assert sorted(whole) == sorted(plan["whole"][:K])
+    assert "18 % of the cache" in rows[2]["say"] and "13 %" in rows[0]["say"]
+    assert (
+        rows[2]["right"] > trained - 4
+        and rows[0]["right"] < 0.5 * trained
+        and rows[0]["copying"].endswith("0 %")
+    )
+    rests.select_option("states")
+    states = opened.settle()
+    assert rows[0]["right"] + 10 < states["right"] < trained - 10
+    # no budget that the planner refuses; one step back; the address has it; Python has the same edits
+    assert (slider.get_attribute("min"), slider.get_attribute("max")) == ("0", "31")
+    assert opened.press(page.get_by_role("button", name="Undo"))["right"] == rows[0]["right"]
+    again = board(rows[0]["hash"])
+    assert again.page.evaluate(SEEN)["right"] == rows[0]["right"]
+    assert again.page.locator(".swap-spend input").input_value() == "0"
+    page.get_by_role("button", name="Copy as Python").click()
+    assert page.evaluate("window.copied").count('{"window": 15}') == 32
+    assert not opened.visit.messages
+
+
+def test_a_chapter_and_a_slide_show_the_same_heads(open_page, disk):
+    page = open_page(f"{disk}slides/block-4.html", viewport={"width": 1280, "height": 720}).page
+    page.wait_for_selector("html[data-ready=true]", state="attached")
+    page.evaluate("Reveal.slide(Reveal.getSlides().findIndex((one) => one.querySelector('[data-swap]')))")
+    page.wait_for_function(SETTLED, arg="", timeout=60_000)
+    lost, slide = "document.querySelectorAll('.lost').length", page.evaluate("Reveal.getIndices().h")
+    before = page.evaluate(lost)
+    for _ in range(8):
+        page.keyboard.press("Shift+ArrowLeft")
+    page.wait_for_function(f"{lost} > 30", timeout=60_000)
+    assert before < 5 and page.locator("[data-swap] input").input_value() == "0"
+    assert page.evaluate("Reveal.getIndices().h") == slide
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("Reveal.getIndices().h") == slide + 1
+    paper = open_page(f"{disk}slides/block-4.html?print-pdf").page
+    paper.wait_for_selector("html[data-ready=true]", state="attached")
+    assert paper.locator("[data-heads] img").count() == 1 and not paper.locator("[data-swap]").count()
 
 
 def test_what_is_copied_prints_the_numbers_of_the_page(board):

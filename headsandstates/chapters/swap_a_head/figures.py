@@ -31,6 +31,6 @@ def mosaics(text: str) -> Figure:
     return fig
 
 
-def measured() -> dict:
-    """Return what was measured of the heads on 60 held-out texts and 60 repeats; see ``page_heads``."""
-    return read_json(FOLDER / "page-heads.json", FORMAT)["results"]
+def measured(name: str = "page-heads") -> dict:
+    """Return what ``page_heads`` or ``page_plan`` measured on 60 held-out texts and 60 repeats."""
+    return read_json(FOLDER / f"{name}.json", FORMAT)["results"]

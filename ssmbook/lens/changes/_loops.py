@@ -21,7 +21,7 @@ def carry(columns, states, found):
     u, w, c = np.empty(N + 1), np.empty(n), np.empty(N + 1)
     G, work = np.empty((N + 1, N + 1)), np.empty((N + 1, N + 1))
     for r in range(R):
-        M, G[:] = states[r], 0.0
+        M, G[:], most = states[r], 0.0, 0.0
         for t in range(n - N - 1):
             m, column, out = min(t, N), columns[r, t], found[r, t]
             # row t reads the past through the states; it is none of the later rows any more,
@@ -38,6 +38,13 @@ def carry(columns, states, found):
             M[m, :t], M[m, t], M[m, t + 1 :] = 0.0, 1.0, column[t + 1 :]
             for k in range(m + 1):
                 G[m, k] = _dot(M[k, t + 1 :], column[t + 1 :])
+            trace = _trace(G)
+            most = max(most, trace)
+            if trace < 1e-3 * most:  # what is left of G after so much was taken away is rounding
+                for k in range(m + 1):
+                    for q in range(k + 1):
+                        G[k, q] = _dot(M[k, t + 1 :], M[q, t + 1 :])
+                most = _trace(G)
             if m < N:
                 continue
             # a reflection I - u uᵀ turns the direction that later rows read least into the
@@ -73,6 +80,14 @@ def _dot(x, y):  # quicker than BLAS for so few numbers
 
 
 @_compiled
+def _trace(A):
+    total = 0.0
+    for i in range(len(A)):
+        total += A[i, i]
+    return total
+
+
+@_compiled
 def _symmetric_product(A, x, y, m):
     """y = A x for the leading m rows and columns of a symmetric A, of which the lower half is stored."""
     y[:m] = 0.0
@@ -93,8 +108,11 @@ def _least(G, A, v):
     inverse iteration the vector, which the reflections turn back.
     """
     m = len(G)
-    main, side, p = np.empty(m), np.zeros(m), np.empty(m)
-    A[:] = G
+    main, side, p, trace = np.empty(m), np.zeros(m), np.empty(m), _trace(G)
+    if trace < 1e-280:  # nothing is read
+        v[:], v[m - 1] = 0.0, 1.0
+        return
+    A[:] = G / trace  # or squares of small numbers vanish
     for k in range(m - 1, 1, -1):  # I - u uᵀ; u stays in row k of A
         u = A[k, :k]
         main[k], size = A[k, k], np.sqrt(_dot(u, u))
@@ -113,9 +131,8 @@ def _least(G, A, v):
             for j in range(i + 1):
                 row[j] -= a * p[j] + b * u[j]
     main[0], main[1], side[1] = A[0, 0], A[1, 1], A[1, 0]
-    trace = main.sum() if main.sum() > 0 else 1.0
-    low, high = -1e-15 * trace, main.min()
-    while high - low > 1e-14 * trace:  # a pivot of T - shift is negative if an eigenvalue is below
+    low, high = -1e-11, main.min()  # by rounding an eigenvalue may be negative
+    while high - low > 1e-14:  # a pivot of T - shift is negative if an eigenvalue is below
         shift = (low + high) / 2
         k, pivot = 0, main[0] - shift
         while pivot > 0 and k < m - 1:
@@ -125,10 +142,10 @@ def _least(G, A, v):
             low = shift
         else:
             high = shift
-    low -= 1e-15 * trace
+    low -= 1e-15
     for k in range(m):  # the inverse pivots in p
         pivot = main[k] - low - (side[k] ** 2 * p[k - 1] if k else 0.0)
-        p[k] = 1 / max(pivot, 1e-16 * trace)
+        p[k] = 1 / max(pivot, 1e-16)
         v[k] = 1 + k % 3  # a start that is in general position
     for _ in range(3):
         for k in range(1, m):
