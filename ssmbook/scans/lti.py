@@ -18,6 +18,7 @@ from ssmbook.scans.fast.lti import by_chunks, by_steps, dense, lags_by_powers, s
 from ssmbook.scans.fast.operation import active_transform
 
 Method = Literal["auto", "recurrence", "chunked"]
+METHODS = get_args(Method)  # once: torch.compile of PyTorch 2.6 cannot follow it
 QUICK = 8e6  # rows times steps times (N + 4)^2: up to here the compiled recurrence is ahead of products
 
 
@@ -107,7 +108,7 @@ def lti_scan(
     ([1.0, 1.5, 1.75], 1.875)
     """
     _check(A, B, C, x, state)
-    check_choice("method", method, get_args(Method))
+    check_choice("method", method, METHODS)
     T = x.shape[-2]
     state = x.new_zeros((*x.shape[:-2], A.shape[0])) if state is None else state
     if T == 0:

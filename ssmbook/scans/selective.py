@@ -21,6 +21,7 @@ from ssmbook.scans._shared import check_scan, half_in_float32
 from ssmbook.scans.fast.selective import selective
 
 ExactDecay = Literal["zoh", "mixed"]  # the values of `discretization` with A_bar = exp(Delta A)
+EXACT_DECAYS = get_args(ExactDecay)  # once: torch.compile of PyTorch 2.6 cannot follow it
 
 
 @half_in_float32
@@ -148,6 +149,6 @@ def selective_scan(
 
 
 def _check(x, delta, A, B, C, D, state, discretization) -> None:
-    check_choice("discretization", discretization, get_args(ExactDecay))
+    check_choice("discretization", discretization, EXACT_DECAYS)
     time = {"x": (x, "... T d"), "delta": (delta, "... T d"), "A": (A, "d N")}
     check_scan(**time, B=(B, "... T N"), C=(C, "... T N"), D=(D, "d"), state=(state, "... d N"))
