@@ -32,6 +32,7 @@ EDITS = {
     "window": {"window": WINDOW - SINK},
     "states": {"states": WINDOW},
 }  # here: beside the first
+ALONE = (22, 24)  # last tokens, beside the first, of one window for all heads
 SHOWN = (0, 1, 2, 3, 5, 8, 16)  # heads that keep all, in the rows on text and copying
 
 
@@ -91,6 +92,11 @@ def edits(whole: list[int], edit: dict) -> dict[tuple[int, int], dict]:
     return {key: edit for number, key in enumerate(KEYS) if number not in whole}
 
 
+def windows(found: Measuring) -> dict[str, dict]:
+    """What one window for all heads costs, with a cache about as large as that of two whole heads."""
+    return {f"first + last {last}": found.row(edits([], {"window": last})) for last in ALONE}
+
+
 def measure(found: Measuring) -> dict[str, dict]:
     """Return the order in which plans of growing budgets leave heads whole, and what budgets cost."""
     model, texts, results = CachedModel(found.model), found.plain[:, :CONTEXT], {}
@@ -112,6 +118,7 @@ def measure(found: Measuring) -> dict[str, dict]:
         for name, edit in EDITS.items():
             results[f"{K} heads whole, {name}"] = row = found.row(edits(order[:K], edit))
             print(K, name, row, flush=True)
+    results |= windows(found)
     damages = {demand: each["damage"].tolist() for demand, each in made.scores.items()}
     page = {"whole": order, "window": WINDOW - SINK, "share": WINDOW / CONTEXT}
     return results | {"damages": damages, "page": {"plan": page}}
