@@ -124,6 +124,7 @@
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
     const field = "input[type=number], select:not(.ssm-slider-control select)";
     if (!event.isTrusted || (focused.matches(field) && !/^Page/.test(event.key))) return;
+    if (focused.matches("select") && /^( |Enter|F4)$/.test(event.key)) return; // opens the menu
     const moved = [...Reveal.getCurrentSlide().querySelectorAll("input[type=range], .ssm-slider-control select")];
     if (event.shiftKey && way) move(moved.find((one) => one.offsetParent), event.key, way[1]);
     else if (focused.matches("input, select") && event.key !== "Tab") {
@@ -203,7 +204,7 @@
     if (PRINTED) document.querySelectorAll(".ssm-slider").forEach(multiply);
     slides.classList.remove("measuring");
     if (window.Lab && !PRINTED) Lab.enliven(); // as large as the pictures that were drawn
-    if (!PRINTED) slides.querySelectorAll("[data-heads]").forEach(swapHeads);
+    if (window.Swap && !PRINTED) slides.querySelectorAll("[data-heads]").forEach(swapHeads);
     document.addEventListener("keydown", keys, true);
     await Reveal.initialize({
       width: WIDTH, height: HEIGHT, margin: 0, center: false, controls: false, hash: true, pdfSeparateFragments: false,

@@ -5,7 +5,8 @@
   "use strict";
   const page = document.documentElement;
   page.classList.add("waiting");
-  page.classList.toggle("from-top", !location.hash);
+  const came = performance.getEntriesByType("navigation")[0]; // not by Back or a reload, which return to a place
+  page.classList.toggle("from-top", !location.hash && came?.type === "navigate");
   setTimeout(() => page.classList.remove("waiting"), 2000);
   for (const font of location.protocol === "file:" ? [] : ["serif-normal", "sans-normal"]) {
     const link = document.createElement("link");

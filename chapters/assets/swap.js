@@ -197,11 +197,12 @@
       ui.live,
     ];
     if (alone) place.replaceChildren(...whole);
-    else place.replaceChildren(el("div", { class: "swap-main" }, el("div", { class: "swap-stage" }, ui.tokens, el("div", { class: "swap-gesture" }, [ui.squeeze, merge, spend][state.step - 2], ui.say)), gauges, heads), ui.live);
+    else place.replaceChildren(ui.problem, el("div", { class: "swap-main" }, el("div", { class: "swap-stage" }, ui.tokens, el("div", { class: "swap-gesture" }, ...[[], [], [ui.squeeze], [merge], [spend]][state.step], ui.say)), gauges, heads), ui.live);
 
     // 3a. What a reader does ------------------------------------------------------------------------------------------
 
     function story(step) {
+      if (!model) given = false; // it is told again when the model is there
       const { copy, remove, plan } = model || { copy: [23], remove: 0, plan: NO_PLAN };
       state.step = step;
       state.edits = [{}, {}, squeeze(MOST + 1), { [remove]: { cut: true } }, planned(8, "window")][step];
@@ -573,7 +574,8 @@
       }
       kept = frozen();
       full(true);
-      reread();
+      if (model && state.step > 1 && !given) story(state.step);
+      else reread();
     }
     if (alone) addEventListener("hashchange", arrive);
     const repaint = () => {
@@ -596,14 +598,14 @@
       reread();
     };
     script.onerror = () => { problem = "The weights of the model did not load: reload the page."; controls(); };
-    new IntersectionObserver(([{ isIntersecting }], watch) => { // not before it is nearly seen
-      if (!isIntersecting) return;
+    new IntersectionObserver((seen, watch) => { // not before it is nearly seen
+      if (!seen.some((one) => one.isIntersecting)) return;
       watch.disconnect();
       requestAnimationFrame(() => setTimeout(() => document.head.append(script), 0));
     }, { rootMargin: "50%" }).observe(place);
   }
 
-  globalThis.Swap = { board }; // for decks
+  if (folder) globalThis.Swap = { board }; // for decks; one that is a single file keeps its picture
   const begin = () => {
     document.querySelectorAll("[data-swap]").forEach(board);
     document.getElementById("fig-swap-a-head")?.setAttribute("tabindex", "0"); // on a phone it scrolls

@@ -39,6 +39,12 @@ def floors(values):
     return [float(LagOperator(M).floor(H)) for H in (1, 2, 4)]
 
 
+def _power(x):
+    """A number from 0 to 1 with two digits, in TeX; small ones with a power of ten."""
+    digits, exponent = f"{x:.1e}".split("e")
+    return f"{x:.2f}" if x > 0.1 else rf"{digits}\cdot10^{{{int(exponent)}}}"
+
+
 def numbers(seed):
     """What the template asks for, by name."""
     draw = Random(seed)
@@ -59,7 +65,7 @@ def numbers(seed):
         "one_of": round(missed[0] * energy), "one": f"{missed[0]:.3f}",
         "two_of": round(missed[1] * energy), "two": f"{missed[1]:.3f}",
         "percent": round(100 * kept), "steps": steps,
-        "left": f"{kept**steps:.2g}", "margin": f"{log(steps):.1f}",
+        "left": _power(kept**steps), "exponent": f"{-steps * log(kept):.1f}", "margin": f"{log(steps):.1f}",
     }  # fmt: skip
 
 

@@ -29,7 +29,9 @@ ADDRESS = re.compile(r"""url\((["']?)(?!data:|#)([^)"']+)\1\)""")
 IMPORT = re.compile(r'@import "([^"]+)";')
 ICON = re.compile(r'"(?:\\(f[0-9a-f]{3})|([\ue000-\uf8ff]))"')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-RULE = re.compile(r"([^{};]+)\{[^{}]*\}")
+RULE = re.compile(r'([^{};]+)\{(?:"[^"]*"|[^{}"])*\}')
+STRING = re.compile(r'"[^"\n]*"')
+PIECES = re.compile(r"""([A-Za-z][\w-]*-)(?:\$\{|["']\s*\+)""")  # `lab-${name}`, "swap-" + name
 CHOICE = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
 CLASS = re.compile(r"(?<!\\)\.(-?[A-Za-z_][\w-]*)")
 INLINE = ("documentation_options.js", "mode.js")  # short, and needed before the page is drawn
@@ -37,22 +39,27 @@ UNUSED = ("sphinx-thebe.css", "sphinx_highlight.js")  # the book marks what is f
 
 
 def class_names(html):
-    """The classes that pages have, and all words of the scripts, which may give a class."""
-    names = set()
+    """The classes of pages with all words of scripts, and the beginnings of classes that scripts end."""
+    names, begun = set(), set()
     for page in pages(html):
         for found in re.findall(r'class="([^"]*)"', page.read_text(encoding="utf-8")):
             names.update(found.split())
     for path in (html / "_static").rglob("*.js"):
-        names.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
-    return names
+        text = path.read_text(encoding="utf-8")
+        names.update(re.findall(r"[\w-]+", text))
+        begun.update(PIECES.findall(text))
+    return names, tuple(begun)
 
 
-def used_rules(text, names):
-    """A style sheet without the rules whose selectors all ask for a class that is not in ``names``."""
+def used_rules(text, names, begun=()):
+    """A style sheet without the rules whose selectors all ask for a class that nothing can have."""
+
+    def met(selector):
+        return all(name in names or name.startswith(begun) for name in CLASS.findall(selector))
 
     def kept(rule):
-        selectors = CHOICE.sub("", rule[1]).split(",")
-        return rule[0] if any(names.issuperset(CLASS.findall(one)) for one in selectors) else ""
+        selectors = STRING.sub("", CHOICE.sub("", rule[1])).split(",")
+        return rule[0] if any(map(met, selectors)) else ""
 
     return RULE.sub(kept, COMMENT.sub("", text))
 
@@ -80,7 +87,7 @@ class Bundles:
             read = style if ending == "css" else script
             text = "\n".join(read(path, self.static) for path in files)
             if ending == "css":
-                text = used_rules(text, self.names)
+                text = used_rules(text, *self.names)
             name = f"{sha1(text.encode()).hexdigest()[:12]}.{ending}"
             (self.static / name).write_text(text, encoding="utf-8")
             self.written[files, ending] = name
@@ -116,7 +123,7 @@ def frame_files(page, html, text):
 
 def cut_icons(static, names):
     """Leave in the theme's font of icons the signs that a style sheet writes."""
-    written = used_rules("".join(style(path, static) for path in static.rglob("*.css")), names)
+    written = used_rules("".join(style(path, static) for path in static.rglob("*.css")), *names)
     signs = {int(number, 16) if number else ord(sign) for number, sign in ICON.findall(written)}
     for path in static.glob("vendor/fontawesome/**/*.woff2"):
         font = TTFont(path)

@@ -208,7 +208,7 @@ class Slider:
     ) -> None:
         self.label, self.values, self.name, self.start, self.live = label, list(values), name, start, live
         self.numbers, self.given = list(values.values() if isinstance(values, dict) else values), given
-        self.named = all(isinstance(value, str) and not value.isdigit() for value in self.numbers)
+        self.named = not any(map(_is_number, self.numbers))
         self.value_texts = [_value_text(value) for value in self.values]
         self.alts = [alt(value) for value in self.values]
         self.frames = [render(draw(value), dpi=FRAME_DPI, limit=FRAME_BYTES) for value in self.values]
@@ -273,7 +273,9 @@ class Slider:
         base, label, start = f"ssm-slider-{self.name}", html.escape(self.label), self.start
         texts = [html.escape(text) for text in self.value_texts]
         view = f' data-lab="{html.escape(self.live)}"' if self.live else ""
-        view += f" data-given='{json.dumps(self.given)}'" if self.given else ""
+        if self.given is not None:
+            given = html.escape(json.dumps(self.given), quote=False).replace("'", "&#x27;")
+            view += f" data-given='{given}'"
         numbers = range(len(texts)) if self.named else self.numbers
         numbers = [f' data-number="{float(value)!r}"' if view else "" for value in numbers]
         frames = "\n".join(
@@ -307,6 +309,13 @@ class Slider:
         if "google.colab" not in sys.modules:
             data |= {"text/html": self._html(), "image/png": encode(self.frames[self.start])}
         return data, {"alt": self.alts[self.start]}
+
+
+def _is_number(value) -> bool:
+    try:
+        return bool(str(float(value)))
+    except ValueError:
+        return False
 
 
 def _value_text(value) -> str:

@@ -64,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         words = "; --out holds what was finished, and the same command (a report: with --resume) goes on"
-        print(f"ssmbook.lens: stopped{words * (given.out is not None)}", file=sys.stderr)
+        kept = given.out is not None and any(given.out.glob("steps/*" if planning else "report.json"))
+        print(f"ssmbook.lens: stopped{words * kept}", file=sys.stderr)
         return 130
     return 0
 

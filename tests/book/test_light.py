@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from fontTools.ttLib import TTFont
 
 from headsandstates.site.built import chapters, soup
+from headsandstates.site.light import used_rules
 
 ASKED = re.compile(r'<link[^>]*rel="stylesheet"[^>]*>|<script[^>]*src=[^>]*>')
 
@@ -26,3 +28,25 @@ def test_each_chapter_names_a_card_of_its_own(built):
     page = soup(built / "chapters/1-one-operator/two-ways-to-mix.html")
     name = page.select_one('meta[property="og:image"]')["content"].rpartition("/")[2]
     assert name != "card.png" and (built / "_static/cards" / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        (".gone{a:b}.here{a:b}", ".here{a:b}"),
+        (".gone,p .here{a:b}", ".gone,p .here{a:b}"),
+        ("@media x{.gone{a:b}.here:not(.gone){a:b}}", "@media x{.here:not(.gone){a:b}}"),
+        ('.gone::before{content:"}";a:b}.here{a:b}', ".here{a:b}"),
+        ('a[href$=".pdf"]{a:b}', 'a[href$=".pdf"]{a:b}'),
+        (".lab-plane{a:b}", ".lab-plane{a:b}"),
+        ("/* .gone{} */@font-face{a:b}", "@font-face{a:b}"),
+    ],
+)
+def test_rules_that_nothing_can_meet_are_left_out(rules, kept):
+    assert used_rules(rules, {"here"}, ("lab-",)) == kept
+
+
+def test_the_laboratory_has_its_places(built):
+    sheets = soup(built / "chapters/laboratory.html").select('link[rel="stylesheet"]')
+    text = (built / "chapters" / sheets[0]["href"]).read_text(encoding="utf-8")
+    assert all(f".lab-{panel}" in text for panel in ("plane", "matrix", "heads", "spectrum"))

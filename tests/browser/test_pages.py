@@ -193,6 +193,20 @@ def test_no_page_jumps_while_it_loads(open_page, disk, name):
     assert facts["shift"] < 0.1
 
 
+def test_on_a_phone_sections_follow_the_first_and_a_reload_keeps_the_place(open_page, disk):
+    page = open_page(f"{disk}chapters/3-three-theorems/head-count.html", "phone").page
+    followed = "!document.documentElement.classList.contains('from-top')"
+    page.wait_for_function(followed)
+    heading = page.get_by_role("heading", name="States and heads are two ranks")
+    heading.scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    place = page.evaluate("scrollY")
+    page.reload()
+    assert page.evaluate(followed)
+    page.wait_for_timeout(1000)
+    assert place > 2000 and abs(page.evaluate("scrollY") - place) < 3
+
+
 @pytest.mark.parametrize("name", ["heads.head_count", "operators.InteractionOperator.best_heads"])
 def test_an_old_address_of_the_reference_leads_to_the_entry(open_page, disk, name):
     """It was one page; its tables have the names, and the entry of a class its methods."""

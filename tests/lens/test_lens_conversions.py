@@ -99,3 +99,43 @@ def test_only_what_is_tuned_changes(capsys):
     assert "step 20 of 20: loss" in capsys.readouterr().err
     assert all(p.grad is None for p in [*model.parameters(), *shared.parameters()])
     assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+def test_heads_that_were_cut_stay_out_when_the_others_are_trained(build, ids):
+    model, texts = build("llama").double(), ids(2, N)
+    layer = lens.layers(model)[1]
+    seen = lens.observe(model, texts)[layer.name]
+    kept, shared = seen.cut(2), seen.share(2)
+    with lens.replace(model, {layer: kept}):
+        loss = model(texts, use_cache=False).last_hidden_state.square().sum()
+    kept.mix.grad, *_ = torch.autograd.grad(loss, [kept.mix])
+    with torch.no_grad():
+        kept.mix -= 0.1 * kept.mix.grad
+    assert kept.change.cost["score matrices"] == int((kept.mix != 0).any(0).sum()) == 2
+    alpha = torch.rand(4, N, N, dtype=F64)
+    out = [h for h in range(4) if not kept.taken[h]]
+    other = alpha.clone()
+    other[out] = 5.0
+    torch.testing.assert_close(kept.change.coefficients(alpha), kept.change.coefficients(other))
+    for wrong in (kept, shared):
+        with pytest.raises(ValueError, match="heads of cut"):
+            seen.missed(wrong)
+    for wrong in (3, [], [0, 0]):
+        with pytest.raises(ValueError, match="keep must be different heads"):
+            seen.remix(wrong)
+    with pytest.raises(ValueError, match="coefficients alone"):
+        lens.only(kept, [0])
+
+
+def test_a_change_that_looks_at_no_coefficients_comes_first(build, ids):
+    model, texts = build("llama").double(), ids(1, N)
+    layer = lens.layers(model)[0]
+    frozen, near = lens.freeze(layer, texts[0]), lens.window(4, sink=1)
+    with pytest.raises(ValueError, match="frozen coefficients.*after"):
+        near & frozen
+    other = torch.rand(4, N, N, dtype=F64)
+    torch.testing.assert_close(
+        (frozen & near).coefficients(other), near.coefficients(frozen.coefficients(other))
+    )
+    signed = torch.tensor([[[1.0, 0, 0, 0], [1, -1, 0, 0], [1, -2, 1, 0], [1, 2, -3, 4]]])
+    assert torch.equal(lens.window(3, sink=1).coefficients(signed)[0, :3], signed[0, :3])

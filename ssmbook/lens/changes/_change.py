@@ -32,12 +32,14 @@ class Change:
     lost : ReplacementErrors or None
         The errors on the texts that the change was fitted to.
     cost : dict
-        "score matrices" that are still computed; "value maps", "width" or "states" where they are
+        "score matrices" that are still computed; "value maps", "states" or "tokens" where they are
         fewer.
     W_V : Tensor (H', r, d) or None
         Value weights in place of the layer's own.
     of_tokens : bool, default False
         Whether ``coefficients`` takes the layer's tokens (..., n, d) instead.
+    fixed : bool, default False
+        Whether ``coefficients`` looks at no coefficients.
 
     Examples
     --------
@@ -54,16 +56,18 @@ class Change:
     cost: dict[str, int] = field(default_factory=dict)
     W_V: Tensor | None = field(default=None, repr=False)
     of_tokens: bool = False
+    fixed: bool = False
 
     def __and__(self, other: Change) -> Change:
         """The change that makes of the heads what the other makes of those of this one.
 
         Raises ``ValueError`` where the other would leave out what this one made: it makes its
-        coefficients from the tokens, or both bring value maps.
+        coefficients from the tokens or keeps fixed ones, or both bring value maps.
         """
+        other = getattr(other, "change", other)
         weights = [(change.W_O, change.W_V) for change in (self, other)]
         brings = [any(part is not None for part in pair) for pair in weights]
-        if other.of_tokens or all(brings):
+        if other.of_tokens or other.fixed or all(brings):
             raise ValueError(
                 "a change after another must use the heads that the other made; got "
                 f"“{other.name}” after “{self.name}”, which brings its own"
@@ -80,8 +84,9 @@ class Change:
 def window(w: int, sink: int = 4) -> Change:
     """Return the change that leaves each token the first ``sink`` keys and the last ``w - sink``.
 
-    The last ones end with its own. The weights are divided by their sum, as if softmax had
-    seen these keys alone: what a head loses is what its cache of w tokens loses.
+    The last ones end with its own. Weights of softmax are divided by their sum, as if it had
+    seen these keys alone: what a head loses is what its cache of w tokens loses. Coefficients
+    of either sign stay as they are.
 
     >>> alpha = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.2, 0.3, 0.5, 0], [0.1, 0.2, 0.3, 0.4]])
     >>> window(2, sink=1).coefficients(alpha)[3]
@@ -94,7 +99,8 @@ def window(w: int, sink: int = 4) -> Change:
         i = torch.arange(alpha.shape[-1], device=alpha.device)
         first = (alpha != 0).any(-2).cumsum(-1) <= sink  # padding before a text is no key of it
         kept = alpha * ((i[:, None] - i < w - sink) | first[..., None, :])
-        return kept * (alpha.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True)).nan_to_num()
+        share = (alpha.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True)).nan_to_num()
+        return torch.where((alpha < 0).any((-2, -1), keepdim=True), kept, kept * share)
 
     return Change(f"a window of {w}", coefficients, cost={"tokens": w})
 
@@ -124,7 +130,7 @@ def only(change: Change, heads: Sequence[int]) -> Change:
     Raises ``ValueError`` for a change that has weights of its own or makes other heads, and
     for a head that the layer does not have.
     """
-    chosen = [check_integer("heads", h, low=0) for h in heads]
+    chosen, change = [check_integer("heads", h, low=0) for h in heads], getattr(change, "change", change)
     if change.W_O is not None or change.W_V is not None or change.of_tokens:
         raise ValueError(f"change must be one of coefficients alone, to be combined so; got {change.name}")
 
@@ -151,7 +157,7 @@ def freeze(layer: MixingLayer, inputs: Tensor) -> Change:
             raise ValueError(f"a frozen layer must see texts of {n} tokens; got {alpha.shape[-1]}")
         return kept.to(alpha).expand_as(alpha)
 
-    return Change("frozen coefficients", coefficients)
+    return Change("frozen coefficients", coefficients, fixed=True)
 
 
 def truncate(N: int) -> Change:

@@ -35,7 +35,7 @@ class SharedHeads(nn.Module):
     """Shared heads of a layer as a module: alpha'_k = sum_h mix_kh alpha_h, with value maps W_O[k] W_V[k].
 
     The three tensors become parameters; ``replace`` puts the module in. Its score matrices
-    are those of the layer, and not trained.
+    are those of the layer, and not trained; one that no head takes stays out.
 
     Parameters
     ----------
@@ -52,6 +52,7 @@ class SharedHeads(nn.Module):
     def __init__(self, mix: Tensor, W_O: Tensor, W_V: Tensor, lost: ReplacementErrors | None = None) -> None:
         super().__init__()
         self.mix = nn.Parameter(mix)
+        self.register_buffer("taken", (mix != 0).any(0), persistent=False)
         self.W_O = nn.Parameter(W_O)
         self.W_V = nn.Parameter(W_V)
         self.lost = lost
@@ -59,11 +60,11 @@ class SharedHeads(nn.Module):
     @property
     def change(self) -> Change:
         """What ``replace`` puts in."""
-        (k, H), scores = self.mix.shape, int((self.mix != 0).any(0).sum())
-        cost = {"score matrices": scores, "value maps": k}
+        k, H = self.mix.shape
+        cost = {"score matrices": int(self.taken.sum()), "value maps": k}
 
         def coefficients(alpha: Tensor) -> Tensor:
-            return torch.einsum("gh,...hij->...gij", self.mix.to(alpha), alpha)
+            return torch.einsum("gh,...hij->...gij", (self.mix * self.taken).to(alpha), alpha)
 
         return Change(f"{H} heads to {k}", coefficients, self.W_O, self.lost, cost, self.W_V)
 
@@ -80,7 +81,7 @@ class Observed:
     def __init__(self, name: str, reading: Reading) -> None:
         if not isinstance(reading.core.W, FactorizedOperator):
             raise ValueError(
-                f"{name} must have heads with value maps to merge or cut; got {type(reading.core.W).__name__}"
+                f"{name} must have heads with value maps to share or cut; got {type(reading.core.W).__name__}"
             )
         self.name = name
         self.W_O, self.W_V = reading.factors
@@ -148,8 +149,10 @@ class Observed:
         """Return heads on the attention matrices of some heads alone, with mixtures of all value maps.
 
         So fewer score matrices are computed. Of all mixtures the one whose output errs least on
-        these texts. Raises ``ValueError`` for a head that the layer does not have.
+        these texts. Raises ``ValueError`` for a head that the layer does not have, or one twice.
         """
+        if isinstance(keep, int) or not keep or len({*keep}) < len(keep):
+            raise ValueError(f"keep must be different heads, at least one; got {keep!r}")
         kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
         k, B = len(kept), self._columns(kept)
         normal = self.outputs[:, kept][:, :, :, kept]
@@ -188,7 +191,11 @@ class Observed:
 
     @torch.no_grad()
     def missed(self, kept: SharedHeads) -> float:
-        """The share of the output on these texts that heads of ``cut`` miss."""
+        """The share of the output on these texts that heads of ``cut`` miss; ``ValueError`` for others."""
+        rows = kept.mix.argmax(1)
+        cut = self._columns(rows.tolist()).mT.to(kept.mix), self.W_V[rows].to(kept.W_V)
+        if not (torch.equal(kept.mix, cut[0]) and torch.equal(kept.W_V, cut[1])):
+            raise ValueError("kept must be heads of cut with the layer's own value weights; got others")
         W_O = torch.einsum("kh,kpr->hpr", kept.mix, kept.W_O)
         gap, own = ((part.mT.flatten(0, 1)) for part in (W_O - self.W_O, self.W_O))
         return float(((self.values @ gap) * gap).sum() / ((self.values @ own) * own).sum())

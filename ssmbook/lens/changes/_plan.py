@@ -34,7 +34,7 @@ class Plan:
     Parameters
     ----------
     model : dict
-        What it is for: the "kind" of model, and "groups" and query heads ("share") of each layer by name.
+        Its "kind", and "layers": name -> key–value groups, query heads of each, width.
     forms : dict
         Name of a layer -> "full", "window" or "states" for each of its groups.
     sizes : dict
@@ -146,7 +146,7 @@ def load_plan(folder: str | Path) -> Plan:
     with extra("lens"):
         from safetensors.torch import load_file
     given = read_json(Path(folder) / "plan.json", FORMAT)
-    del given["groups"]
+    given.pop("groups", None)
     features: dict[str, dict[str, Tensor]] = {}
     for name, part in load_file(Path(folder) / "features.safetensors").items():
         check_finite(f"the features {name}", part)
