@@ -63,7 +63,7 @@ class CachedAttention(nn.Module):
         return self.o_proj(attend(self, q, k, v, None, scaling=1.0)[0].flatten(2))
 
 
-class CachedModel(PreTrainedModel):
+class _CachedModel(PreTrainedModel):
     """The page's model as a language model of transformers; only so has it a cache that a plan can narrow."""
 
     config_class, _supports_sdpa = PretrainedConfig, True
@@ -99,7 +99,7 @@ def windows(found: Measuring) -> dict[str, dict]:
 
 def measure(found: Measuring) -> dict[str, dict]:
     """Return the order in which plans of growing budgets leave heads whole, and what budgets cost."""
-    model, texts, results = CachedModel(found.model), found.plain[:, :CONTEXT], {}
+    model, texts, results = _CachedModel(found.model), found.plain[:, :CONTEXT], {}
     order, last = [], set()
     with tempfile.TemporaryDirectory() as steps:
         for K in range(len(KEYS)):  # the whole cache is no budget

@@ -6,7 +6,7 @@ import torch
 
 from headsandstates.experiments import page_heads, page_model
 from headsandstates.experiments.page_heads import KEYS, edit_heads
-from headsandstates.experiments.page_plan import EDITS, SINK, WINDOW, CachedModel, budget, edits
+from headsandstates.experiments.page_plan import EDITS, SINK, WINDOW, _CachedModel, budget, edits
 from headsandstates.experiments.results import FOLDER
 from ssmbook import lens
 from ssmbook.lens.changes._groups import group_layers
@@ -15,7 +15,7 @@ from ssmbook.lens.changes._plan import compose
 
 def test_a_plan_is_what_the_edits_of_the_page_are():
     model = page_model.load_trained().requires_grad_(False)
-    cached, tokens = CachedModel(model), page_heads.read("Emma knew it was so. Emma knew it, and never " * 4)
+    cached, tokens = _CachedModel(model), page_heads.read("Emma knew it was so. Emma knew it, and never " * 4)
     torch.testing.assert_close(cached(tokens).logits, model(tokens), rtol=0, atol=1e-4)
     whole = torch.isin(torch.arange(32), torch.tensor([31, 30, 4]))
     plan = compose(cached, group_layers(cached), whole, WINDOW, SINK, tokens.shape[1])
