@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DECKS = [lecture.name for lecture in lectures(ROOT)]
 SMALLEST, SMALLEST_IN_PICTURES, LOW, RIGHT = 24, 18, 700, 1262
 FACTS = """() => {
-  const box = (node) => node.getBoundingClientRect();
+  const box = (node) => node.getBoundingClientRect(), size = (matrix) => Math.hypot(matrix.a, matrix.b);
   return Reveal.getSlides().map((section, index) => {
     Reveal.slide(index);
     const scale = Reveal.getScale(), at = box(section);
@@ -32,7 +32,7 @@ FACTS = """() => {
       smallest: Math.min(100, ...words.map((node) => parseFloat(getComputedStyle(node).fontSize))),
       inPictures: Math.min(100, ...nodes.filter((node) => node.dataset.text).map((img) =>
         Number(img.dataset.text) * box(img).width / scale / Number(img.getAttribute("width"))),
-        ...drawn.map((node) => parseFloat(getComputedStyle(node).fontSize) * node.getCTM().a)),
+        ...drawn.map((node) => parseFloat(getComputedStyle(node).fontSize) * size(node.getCTM()))),
     };
   });
 }"""

@@ -12,7 +12,7 @@ LOOK = """() => {
     broken: [...article.querySelectorAll("img")].filter((img) => seen(img) && !img.naturalWidth).length,
     sliders: [...article.querySelectorAll("figure.ssm-slider")].map((figure) => ({
       frames: [...figure.querySelectorAll(".ssm-slider-frames > div")].filter(seen).length,
-      control: seen(figure.querySelector("input")),
+      control: seen(figure.querySelector("input, select")),
       said: figure.innerText,
     })),
   };
