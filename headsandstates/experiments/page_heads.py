@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -23,9 +23,9 @@ from torch.nn import functional
 
 from headsandstates.experiments import page_model
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
-from headsandstates.experiments.results import FOLDER, FORMAT
+from headsandstates.experiments.results import FOLDER, FORMAT, Results
 from ssmbook import lens
-from ssmbook._json import jsonable, read_json, versions, write_json
+from ssmbook._json import jsonable, read_json, write_json
 
 RIDGE = 1e-6  # of the trace, in the least squares of a merge
 PERIOD, FEW = 24, 4
@@ -222,10 +222,9 @@ def main(arguments: list[str] | None = None) -> None:
         "period": PERIOD,
         "numbers": "mean and standard deviation over texts",
     }
-    whole = {"experiment": "page-heads", "size": "full", "settings": settings, "versions": versions()}
-    whole |= {"command": "python -m headsandstates.experiments.page_heads TEXTS FILE"}
-    whole |= {"machine": f"{platform.system()} {platform.machine()}, CPU", "results": jsonable(results)}
-    write_json(given.file, FORMAT, whole)
+    command = "python -m headsandstates.experiments.page_heads TEXTS FILE"
+    whole = Results("page-heads", "full", settings, command, results=jsonable(results))
+    write_json(given.file, FORMAT, asdict(whole))
 
 
 if __name__ == "__main__":

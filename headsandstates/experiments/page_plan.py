@@ -9,8 +9,8 @@ the others measure. A head that does not keep all keeps a window of 16 tokens, t
 from __future__ import annotations
 
 import argparse
-import platform
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
@@ -23,9 +23,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from headsandstates.experiments import page_model
 from headsandstates.experiments.page_heads import KEYS, Measuring
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
-from headsandstates.experiments.results import FORMAT
+from headsandstates.experiments.results import FORMAT, Results
 from ssmbook import lens
-from ssmbook._json import jsonable, versions, write_json
+from ssmbook._json import jsonable, write_json
 
 WINDOW, SINK = 16, 1
 EDITS = {
@@ -134,10 +134,9 @@ def main(arguments: list[str] | None = None) -> None:
     results = measure(Measuring(model, page_model.novels(given.texts)))
     numbers = "plan: mean loss in nats; whole: mean and standard deviation over texts, as in page-heads"
     settings = {"texts": 60, "window": WINDOW, "sink": SINK, "tokens": CONTEXT, "numbers": numbers}
-    whole = {"experiment": "page-plan", "size": "full", "settings": settings, "versions": versions()}
-    whole |= {"command": "python -m headsandstates.experiments.page_plan TEXTS FILE"}
-    whole |= {"machine": f"{platform.system()} {platform.machine()}, CPU", "results": jsonable(results)}
-    write_json(given.file, FORMAT, whole)
+    command = "python -m headsandstates.experiments.page_plan TEXTS FILE"
+    whole = Results("page-plan", "full", settings, command, results=jsonable(results))
+    write_json(given.file, FORMAT, asdict(whole))
 
 
 if __name__ == "__main__":

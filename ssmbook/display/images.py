@@ -313,9 +313,10 @@ class Slider:
 
 def _is_number(value) -> bool:
     try:
-        return bool(str(float(value)))
+        float(value)
     except ValueError:
         return False
+    return True
 
 
 def _value_text(value) -> str:

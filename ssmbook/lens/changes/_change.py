@@ -39,7 +39,7 @@ class Change:
     of_tokens : bool, default False
         Whether ``coefficients`` takes the layer's tokens (..., n, d) instead.
     fixed : bool, default False
-        Whether ``coefficients`` looks at no coefficients.
+        Whether the layer's coefficients make no difference to those in their place.
 
     Examples
     --------
