@@ -154,7 +154,7 @@
     ui.say = el("p", { class: "swap-say" });
     ui.live = el("p", { class: "swap-heard", role: "status" });
     ui.problem = el("p", { class: "swap-problem", hidden: true });
-    ui.meters = ["your text: right first guesses", "copying random tokens", "held-out text, bits per token"].map((label) => {
+    ui.meters = ["your text: right first guesses", "copying random tokens", "unseen text, bits per token (less is better)"].map((label) => {
       const value = el("strong", {}, "–");
       return { value, node: el("div", { class: "swap-meter" }, value, label) };
     });
@@ -170,13 +170,13 @@
     ui.readout = el("p", { class: "swap-readout" });
     ui.history = el("select", { "aria-label": "History", onchange: () => travel(+ui.history.value) });
     const merge = el("span", { class: "swap-merge" }, button("cut", "cut", () => removed("cut")), button("merge", "merge", () => removed("merge")));
-    ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "N of the five copy heads", 1, MOST + 1, squeezed));
+    ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "states per copy head", 1, MOST + 1, squeezed));
     const spend = el("span", { class: "swap-spend" }, slider("whole", "heads with a whole cache", 0, KEYS - 1, spent),
       choice("rest", "What the other heads keep", RESTS, () => { spent(); commit(); }));
     const heads = el("div", { class: "swap-heads", role: "group", "aria-label": "The 32 heads; the arrow keys walk" }, ...range(LAYERS).flatMap((layer) => [el("span", {}, `layer ${layer + 1}`), ...ui.cells.slice(layer * HEADS, (layer + 1) * HEADS)]));
     const gauges = el("div", { class: "swap-meters" }, ...ui.meters.map(({ node }) => node));
     const whole = [
-      el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A language model of 32 heads runs in this page. It has read six old novels; nothing leaves your machine."),
+      el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A head looks back at all earlier words; a state is a small memory, passed on from word to word. This model has 32 heads. All of it runs in your browser."),
         el("span", { class: "swap-tools" }, button("undo", "Undo", () => travel(past.length - 1)), button("redo", "Redo", forth), ui.history,
           button("python", "Copy as Python", () => copy(python(state), "The Python lines are copied.")), button("link", "Copy link", () => copy(location.href.split("#")[0] + address(state), "The link is copied.")),
           button("picture", "Picture", picture), button("film", "Film", film), button("full", "Full screen", () => full(!place.classList.contains("swap-full"))))),
@@ -187,7 +187,7 @@
         el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
         gauges,
         heads,
-        el("p", { class: "swap-legend" }, "Each square shows which token (row) looks at which (column). A frame is the more orange, the more your text loses when this head alone loses its content."),
+        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged."),
         el("div", { class: "swap-right" },
           el("div", { class: "swap-next" }, ui.after, ui.bars),
           el("div", { class: "swap-open" },
@@ -378,7 +378,7 @@
       const shot = melt > 0.5 ? next : shots[i], rgb = (color) => `rgb(${color})`, right = shot.now.right;
       pen.fillStyle = paper;
       pen.fillRect(0, 0, Film.WIDTH, Film.HEIGHT);
-      pen.imageSmoothingEnabled = false;
+      pen.imageSmoothingEnabled = shot.tokens.length > 94; // a small one is enlarged square by square
       range(KEYS).forEach((key) => {
         const place = [30 + 100 * (key % HEADS), 90 + 100 * Math.floor(key / HEADS), 94, 94];
         pen.drawImage(shots[i].mosaics[key], ...place);
@@ -514,7 +514,7 @@
     function sentence() {
       const few = model ? model.few : 4, N = +ui.few.value, total = 32 - (model ? model.copy.length : 5);
       if (state.step === 1) return "Underlined: the model’s first guess was right.";
-      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The other five: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best ${N} for this text, chosen knowing all of it. Orange: known before, lost now.`}`;
+      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The other five copy: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best for this text, chosen knowing all of it. A head can look up any earlier token; states pass on only what they kept. Orange: known before, lost now.`}`;
       if (state.step === 4) {
         const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, how = ui.rest.value, states = how === "states";
         const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too
