@@ -154,7 +154,7 @@
     ui.say = el("p", { class: "swap-say" });
     ui.live = el("p", { class: "swap-heard", role: "status" });
     ui.problem = el("p", { class: "swap-problem", hidden: true });
-    ui.meters = ["your text: right first guesses", "copying random tokens", "unseen text, bits per token (less is better)"].map((label) => {
+    ui.meters = ["your text: right first guesses", "copying random tokens", `unseen text, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
       const value = el("strong", {}, "–");
       return { value, node: el("div", { class: "swap-meter" }, value, label) };
     });
@@ -514,7 +514,7 @@
     function sentence() {
       const few = model ? model.few : 4, N = +ui.few.value, total = 32 - (model ? model.copy.length : 5);
       if (state.step === 1) return "Underlined: the model’s first guess was right.";
-      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The other five copy: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best for this text, chosen knowing all of it. A head can look up any earlier token; states pass on only what they kept. Orange: known before, lost now.`}`;
+      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The five that copy: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best for this text, chosen knowing all of it. ${where === "slide" ? "" : "A head can look up any earlier token; states pass on only what they kept. "}Orange: known before, lost now.`}`;
       if (state.step === 4) {
         const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, how = ui.rest.value, states = how === "states";
         const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too

@@ -1,4 +1,4 @@
-"""The films that pages record: ten seconds that play, whose pictures move; one line where it cannot be done."""
+"""The films that pages record: ten seconds that play and move; one line where that cannot be done."""
 
 import base64
 
