@@ -21,7 +21,7 @@ from headsandstates.experiments import page_model
 from headsandstates.experiments.page_heads import KEYS, SINK, Measuring, committed_features, windows
 from headsandstates.experiments.page_model import CONTEXT, VOCABULARY, quantized, repeated
 from headsandstates.experiments.page_plan import SHOWN, WINDOW, _CachedModel, edits
-from headsandstates.experiments.results import FOLDER, FORMAT, Results, save_weights
+from headsandstates.experiments.results import FOLDER, FORMAT, Results, digest, save_weights
 from ssmbook._json import jsonable, read_json, versions, write_json
 from ssmbook.lens.changes._groups import group_layers
 from ssmbook.lens.changes._plan import fit_states
@@ -39,7 +39,7 @@ def fit(model: page_model.PageModel, texts: list[str]) -> dict[str, dict]:
     dict
         "errors": what is missed of each head's output energy on two texts that were not fitted to, with
         "causal" features and with the "window", a list of 32 each; "page": the heads, as numbers from 0
-        to 31, whose features are "nearer" than the window.
+        to 31, whose features are "nearer" than the window; "sha256": of the file of weights.
     """
     trained = [text[: -page_model.HELD_OUT] for text in texts]
     g = torch.Generator().manual_seed(5)
@@ -51,7 +51,8 @@ def fit(model: page_model.PageModel, texts: list[str]) -> dict[str, dict]:
     found = [*fit_states(cached, group_layers(cached), given, WINDOW, SINK, 0).values()]
     whole = {name: torch.stack([p[name] for p in found]) for name in "abcd"}
     kept = {"read": whole["a"].mT, "write": whole["c"].mT, "b": torch.stack([whole["b"], whole["d"]])}
-    save_weights(quantized(kept), FOLDER / "page-features.safetensors", {"command": COMMAND, **versions()})
+    path = FOLDER / "page-features.safetensors"
+    save_weights(quantized(kept), path, {"command": COMMAND, **versions()})
     committed_features.cache_clear()
     errors = {
         name: torch.cat([p[way] for p in found])
@@ -59,7 +60,7 @@ def fit(model: page_model.PageModel, texts: list[str]) -> dict[str, dict]:
     }
     nearer = torch.cat([p["better"] for p in found]).nonzero()[:, 0].tolist()
     errors = {name: each.tolist() for name, each in errors.items()}
-    return {"errors": errors, "page": {"features": {"nearer": nearer}}}
+    return {"sha256": digest(path), "errors": errors, "page": {"features": {"nearer": nearer}}}
 
 
 def measure(found: Measuring, nearer: list[int]) -> dict[str, list | dict]:
