@@ -78,9 +78,9 @@ def nearby(n: int, last: int) -> Tensor:
     return ((place[:, None] - place < last) | (place < SINK))[None, None].tril()
 
 
-def causal_weights(model: PageModel, layer: int, x: Tensor, p: dict[str, Tensor] | None = None) -> Tensor:
-    """Return the attention weights (batch, H, n, n) of causal features, by default those of the book."""
-    p = {name: part.to(x) for name, part in (p or committed_features()[layer]).items()}
+def causal_weights(model: PageModel, layer: int, x: Tensor) -> Tensor:
+    """Return the attention weights (batch, H, n, n) of the causal features that come with the book."""
+    p = {name: part.to(x) for name, part in committed_features()[layer].items()}
     q, k = with_places(per_head(x, model.Q[layer]), per_head(x, model.K[layer]), model.b[layer])
     n = x.shape[-2]
     near = nearby(n, NEAR)
