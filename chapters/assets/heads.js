@@ -6,12 +6,14 @@
 //   4. The model   layer by layer, from the first layer that an edit changes
 //   5. Serving     the questions of the page, answered in slices: in a worker, or beside the page
 //
-// It agrees with PageModel and edit_heads of headsandstates.experiments; tests/display/test_heads.py compares them in Node.
-// An edit has the names it has there: {content, states}, {window}, {cut} or {merge}; key = layer * 8 + head.
+// It agrees with PageModel and edit_heads of headsandstates.experiments; tests/experiments/test_page_heads.py compares them in Node.
+// An edit has the names it has there: {content, states}, {window}, {causal}, {cut} or {merge}; key = layer * 8 + head.
 (function (root) {
   "use strict";
 
   function make(Eigen) {
+    const MOST_READ = 30, MOST_WRITTEN = 15; // exponents of features end here, as in the library
+
     // 1. Weights ---------------------------------------------------------------------------------------------
 
     function load(given) {
@@ -111,6 +113,49 @@
     }
 
     /**
+     * The weights of causal states, which know nothing of what comes: the first token and the last ones are read exactly,
+     * the others through features, each read and written with the exponent of a linear function. ``ends`` has what is
+     * added to the exponents; beside its head a feature also sees the place, the query by the biases of its row.
+     */
+    function causal(model, layer, head, q, k, n) {
+      const { heads, width, context, scale, near } = model, r = width / heads, alpha = new Float64Array(n * n);
+      const key = layer * heads + head, N = model.tensors.read.shape[2], wide = r + context, bias = key * context;
+      const reads = new Float64Array(n * N), writes = new Float64Array(n * N);
+      for (let i = 0; i < n; i++) {
+        for (let s = 0; s < N; s++) {
+          const feature = key * N + s, row = feature * wide, mine = i * width + head * r;
+          let a = model.ends[feature], c = model.ends[model.layers * heads * N + feature] + model.write[row + r + i];
+          for (let at = 0; at < r; at++) {
+            a += scale * q[mine + at] * model.read[row + at];
+            c += k[mine + at] * model.write[row + at];
+          }
+          for (let j = 0; j < context; j++) a += model.b[bias + Math.max(0, i - j)] * model.read[row + r + j];
+          reads[i * N + s] = a;
+          writes[i * N + s] = Math.exp(Math.min(MOST_WRITTEN, c));
+        }
+      }
+      for (let i = 0; i < n; i++) {
+        const row = i * n, isNear = (j) => !j || i - j < near;
+        let most = -Infinity, total = 0;
+        for (let j = 0; j <= i; j++) {
+          if (!isNear(j)) continue;
+          let score = 0;
+          for (let c = 0; c < r; c++) score += q[i * width + head * r + c] * k[j * width + head * r + c];
+          alpha[row + j] = scale * score + model.b[bias + i - j];
+          most = Math.max(most, alpha[row + j]);
+        }
+        const own = reads.subarray(i * N, (i + 1) * N).map((a) => Math.exp(Math.min(MOST_READ, a - most)));
+        for (let j = 0; j <= i; j++) {
+          if (isNear(j)) alpha[row + j] = Math.exp(alpha[row + j] - most);
+          else for (let s = 0; s < N; s++) alpha[row + j] += own[s] * writes[j * N + s];
+          total += alpha[row + j];
+        }
+        for (let j = 0; j <= i; j++) alpha[row + j] /= total;
+      }
+      return alpha;
+    }
+
+    /**
      * The coefficients alpha (n, n) carried by N states, as lens.truncate has them. What later rows read of each state is
      * a column of K, and the states are made from the tokens by the rows of V. A new token is one more state; of the
      * eigenvectors of what later rows read, the one with the smallest eigenvalue is dropped.
@@ -167,6 +212,7 @@
       const found = Array.from({ length: heads }, (_, head) => {
         const { content = 1, states = n, window = n } = own(head) || {};
         if (isGone(own(head))) return null;
+        if (own(head)?.causal) return causal(model, layer, head, q, k, n);
         const key = content === 0 ? `${layer} ${head} ${n} ${states}` : ""; // without content all texts have the same
         if (key && model.fixed.has(key)) return model.fixed.get(key);
         const alpha = pattern(model, layer, head, q, k, n, content, window);

@@ -12,13 +12,13 @@
     "an invented name": "\"My dear Miss Quibblen,\" said Mrs. Frombley, \"how very glad I am to see you!\" Miss Quibblen was silent; Mrs. Frombley took the hand of Miss Quibblen, and Mrs. From",
     "a famous sentence": "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a wife.",
   };
-  const KINDS = { trained: "as trained", states: "content and states", window: "window + first", cut: "nothing", merge: "merged into the others" };
+  const KINDS = { trained: "as trained", states: "content and states", window: "window + first", causal: "causal states", cut: "nothing", merge: "merged into the others" };
   const GROUPS = { head: "this head", layer: "its layer", all: "all heads", rest: "all but the copy heads", copy: "the copy heads", others: "all but this head" };
   const folder = document.currentScript.src.replace(/[^/]*$/, "");
 
   const range = (n) => Array.from({ length: n }, (_, i) => i);
-  const RESTS = { window: "others: 16 tokens", states: "others: 16 states" };
-  const NO_PLAN = { whole: range(KEYS), window: 15, share: 1 / 8 }; // until the model is there
+  const RESTS = { window: "others: 16 tokens", states: "others: 16 states", causal: "others: 16 tokens or causal states" };
+  const NO_PLAN = { whole: range(KEYS), window: 15, share: 1 / 8, nearer: [] }; // until the model is there
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const percent = (share) => `${Math.round(100 * share)} %`;
   const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
@@ -39,20 +39,21 @@
     return node;
   }
 
-  // 1. Edits as text: 2.7:n4 (layer and head from 0), c for content in percent, w window, x nothing, m merged -------
+  // 1. Edits as text: 2.7:n4 (layer and head from 0), c for content in percent, w window, f causal states, x nothing, m merged -------
 
-  const written = (edit) => edit.cut ? "x" : edit.merge ? "m" : edit.window ? `w${edit.window}`
+  const written = (edit) => edit.cut ? "x" : edit.merge ? "m" : edit.causal ? "f" : edit.window ? `w${edit.window}`
     : (edit.content === undefined ? "" : `c${Math.round(100 * edit.content)}`) + (edit.states ? `n${edit.states}` : "");
 
   function readEdit(text) {
-    const found = /^(?:(x)|(m)|w(\d+)|(?:c(\d+))?(?:n(\d+))?)$/.exec(text);
+    const found = /^(?:(x)|(m)|(f)|w(\d+)|(?:c(\d+))?(?:n(\d+))?)$/.exec(text);
     if (!text || !found) throw new Error(`the edit "${text}"`);
-    const [, cut, merge, window, content, states] = found;
+    const [, cut, merge, causal, window, content, states] = found;
     const within = (value, low, high) => {
       if (+value < low || +value > high) throw new Error(`the number ${value} in "${text}"`);
       return +value;
     };
     if (cut || merge) return cut ? { cut: true } : { merge: true };
+    if (causal) return { causal: true };
     if (window) return { window: within(window, 1, MOST) };
     return { ...(content && { content: within(content, 0, 100) / 100 }), ...(states && { states: within(states, 1, MOST) }) };
   }
@@ -129,7 +130,7 @@
   function board(place) {
     const where = place.dataset.swap, alone = where === "heads"; // else a figure of a chapter or of a slide, whose keys are the deck's
     let state = { ...start(), step: +place.dataset.step || 1 }, past = [], future = [], model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
-    let tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", spoken = 0;
+    let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", spoken = 0;
     const ui = {};
 
     const button = (name, text, act, more = {}) => (ui[name] = el("button", { type: "button", onclick: act, ...more }, text));
@@ -153,7 +154,7 @@
     ui.say = el("p", { class: "swap-say" });
     ui.live = el("p", { class: "swap-heard", role: "status" });
     ui.problem = el("p", { class: "swap-problem", hidden: true });
-    ui.meters = ["your text: right first guesses", "copying random tokens", "held-out text, bits per token"].map((label) => {
+    ui.meters = ["your text: right first guesses", "copying random tokens", `unseen text, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
       const value = el("strong", {}, "–");
       return { value, node: el("div", { class: "swap-meter" }, value, label) };
     });
@@ -169,16 +170,16 @@
     ui.readout = el("p", { class: "swap-readout" });
     ui.history = el("select", { "aria-label": "History", onchange: () => travel(+ui.history.value) });
     const merge = el("span", { class: "swap-merge" }, button("cut", "cut", () => removed("cut")), button("merge", "merge", () => removed("merge")));
-    ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "N of the five copy heads", 1, MOST + 1, squeezed));
+    ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "states per copy head", 1, MOST + 1, squeezed));
     const spend = el("span", { class: "swap-spend" }, slider("whole", "heads with a whole cache", 0, KEYS - 1, spent),
       choice("rest", "What the other heads keep", RESTS, () => { spent(); commit(); }));
     const heads = el("div", { class: "swap-heads", role: "group", "aria-label": "The 32 heads; the arrow keys walk" }, ...range(LAYERS).flatMap((layer) => [el("span", {}, `layer ${layer + 1}`), ...ui.cells.slice(layer * HEADS, (layer + 1) * HEADS)]));
     const gauges = el("div", { class: "swap-meters" }, ...ui.meters.map(({ node }) => node));
     const whole = [
-      el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A language model of 32 heads runs in this page. It has read six old novels; nothing leaves your machine."),
+      el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A head looks back at all earlier words; a state is a small memory, passed on from word to word. This model has 32 heads. All of it runs in your browser."),
         el("span", { class: "swap-tools" }, button("undo", "Undo", () => travel(past.length - 1)), button("redo", "Redo", forth), ui.history,
           button("python", "Copy as Python", () => copy(python(state), "The Python lines are copied.")), button("link", "Copy link", () => copy(location.href.split("#")[0] + address(state), "The link is copied.")),
-          button("picture", "Picture", picture), button("full", "Full screen", () => full(!place.classList.contains("swap-full"))))),
+          button("picture", "Picture", picture), button("film", "Film", film), button("full", "Full screen", () => full(!place.classList.contains("swap-full"))))),
       el("div", { class: "swap-steps", role: "group", "aria-label": "Four steps" }, ...ui.steps),
       ui.problem,
       el("div", { class: "swap-main" },
@@ -186,7 +187,7 @@
         el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
         gauges,
         heads,
-        el("p", { class: "swap-legend" }, "Each square shows which token (row) looks at which (column). A frame is the more orange, the more your text loses when this head alone loses its content."),
+        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged."),
         el("div", { class: "swap-right" },
           el("div", { class: "swap-next" }, ui.after, ui.bars),
           el("div", { class: "swap-open" },
@@ -217,8 +218,9 @@
     }));
     /** What the plan leaves whole if its budget suffices for K heads; the others keep a window, or as many states. */
     function planned(K, rest) {
-      const { whole, window } = model ? model.plan : NO_PLAN;
-      return Object.fromEntries(whole.slice(K).map((key) => [key, rest === "states" ? { states: window + 1 } : { window }]));
+      const { whole, window, nearer } = model ? model.plan : NO_PLAN;
+      const kept = (key) => rest === "states" ? { states: window + 1 } : rest === "causal" && nearer.includes(key) ? { causal: true } : { window };
+      return Object.fromEntries(whole.slice(K).map((key) => [key, kept(key)]));
     }
     function spent() {
       state.edits = planned(+ui.whole.value, ui.rest.value);
@@ -239,7 +241,7 @@
     }
     function wantedEdit() {
       const kind = ui.kind.value, states = +ui.states.value, content = +ui.content.value / 100;
-      if (kind === "cut" || kind === "merge") return { [kind]: true };
+      if (["cut", "merge", "causal"].includes(kind)) return { [kind]: true };
       if (kind === "window") return { window: Math.min(states, MOST) };
       const edit = { ...(content < 1 && { content }), ...(states <= MOST && { states }) };
       return kind === "states" && Object.keys(edit).length ? edit : null;
@@ -327,6 +329,94 @@
       el("a", { href: out.toDataURL("image/png"), download: "swap-a-head.png" }).click();
     }
 
+    /** What some edits do, in a few words. */
+    function inWords(edits) {
+      const kinds = {}, own = (key) => (model.copy.includes(key) ? "copy head" : "other head");
+      const of = ({ cut, merge, causal, window, content = 1, states }) => cut ? "cut" : merge ? "merged" : causal ? "causal states"
+        : window ? `first + last ${window}` : [content < 1 && `${percent(content)} of the content`, states && plural(states, "state")].filter(Boolean).join(", ");
+      for (const [key, edit] of Object.entries(edits)) (kinds[`${own(+key)}: ${of(edit)}`] ??= []).push(key);
+      return Object.entries(kinds).map(([words, keys]) => `${keys.length} ${words.replace(":", keys.length > 1 ? "s:" : ":")}`).join(" · ") || "As trained";
+    }
+
+    /** From the heads as they were trained to the present ones: the others first, in five steps, then the copy heads. */
+    function takes() {
+      const wanted = Object.keys(state.edits).length ? state.edits : squeeze(4), keys = Object.keys(wanted).map(Number);
+      const [copies, others] = [true, false].map((yes) => keys.filter((key) => model.copy.includes(key) === yes));
+      const part = (some) => Object.fromEntries(some.map((key) => [key, wanted[key]])), each = Math.ceil(others.length / 5);
+      const found = [{}, ...range(Math.ceil(others.length / each) || 0).map((i) => part(others.slice(0, (i + 1) * each)))];
+      const [N] = copies.map((key) => wanted[key].states), alike = copies.every((key) => wanted[key].states === N);
+      if (N && alike) for (const M of [24, 20, 16, 12, 8, 4, 2].filter((one) => one > N)) found.push({ ...part(others), ...Object.fromEntries(copies.map((key) => [key, { ...wanted[key], states: M }])) });
+      else copies.slice(1).forEach((_, i) => found.push({ ...part(others), ...part(copies.slice(0, i + 1)) }));
+      return copies.length ? [...found, wanted] : found;
+    }
+
+    /** Ten seconds from the heads as trained to the present ones, recorded by the browser. */
+    async function film() {
+      const was = frozen(), shots = [], say = (text) => { note = text; controls(); };
+      if (!model || ui.film.disabled) return;
+      if (!Film.kind()) return Film.save({ say });
+      ui.film.disabled = true;
+      say("The pictures of the film are computed.");
+      for (const edits of takes()) {
+        state.edits = edits;
+        const seen = await new Promise((done) => {
+          drawn = done;
+          send();
+        });
+        shots.push({ ...seen, words: inWords(edits), mosaics: seen.now.patterns.map((alpha) => mosaic(alpha, seen.tokens.length)) });
+      }
+      await Film.save({ name: "swap-a-head", draw: (pen, share) => scene(pen, shots, share), say });
+      ui.film.disabled = false;
+      state = was;
+      send();
+    }
+
+    /** One frame: the first and the last shot stay for a second, and each melts into the next. */
+    function scene(pen, shots, share) {
+      const { head, ink, ground, minus, paper, plus } = colors, at = clamp((10 * share - 1) / 8, 0, 1) * (shots.length - 1);
+      const i = Math.min(shots.length - 1, Math.floor(at)), melt = clamp(2 * (at - i) - 1, 0, 1), next = shots[Math.min(i + 1, shots.length - 1)];
+      const shot = melt > 0.5 ? next : shots[i], rgb = (color) => `rgb(${color})`, right = shot.now.right;
+      pen.fillStyle = paper;
+      pen.fillRect(0, 0, Film.WIDTH, Film.HEIGHT);
+      pen.imageSmoothingEnabled = shot.tokens.length > 94; // a small one is enlarged square by square
+      range(KEYS).forEach((key) => {
+        const place = [30 + 100 * (key % HEADS), 90 + 100 * Math.floor(key / HEADS), 94, 94];
+        pen.drawImage(shots[i].mosaics[key], ...place);
+        pen.globalAlpha = melt;
+        pen.drawImage(next.mosaics[key], ...place);
+        pen.globalAlpha = 1;
+        pen.strokeStyle = model.copy.includes(key) ? head : rgb(colors.later);
+        pen.lineWidth = 3;
+        pen.strokeRect(...place);
+      });
+      const write = (text, x, y, font, color = ink) => {
+        pen.font = font;
+        pen.fillStyle = color;
+        pen.fillText(text, x, y, Film.WIDTH - x - 20);
+      };
+      write(shot.words, 30, 56, "600 30px Georgia, serif");
+      write(String(count(right)), 870, 190, "600 110px Georgia, serif", count(right) < 0.9 * count(shot.before.right) ? rgb(minus) : ink);
+      ["right first guesses", `of ${right.length} tokens`].forEach((text, line) => write(text, 870, 240 + 36 * line, "28px Georgia, serif"));
+      ["Framed: the heads that copy.", "Underlined: guessed right.", "Orange: known before, lost."].forEach((text, line) => write(text, 870, 370 + 34 * line, "24px Georgia, serif"));
+      write("Swap a head · Heads and States", 870, 484, "20px Georgia, serif", head);
+      pen.font = "24px Georgia, serif";
+      let [x, y] = [30, 540];
+      shot.tokens.slice(1).forEach((token, t) => {
+        const piece = model.pieces[token], wide = pen.measureText(piece).width;
+        if (x + wide > Film.WIDTH - 30 || piece === "\n") [x, y] = [30, y + 38];
+        if (y > Film.HEIGHT - 10) return;
+        if (shot.before.right[t] && !right[t]) {
+          pen.fillStyle = rgb(mixed(ground, minus, 0.45));
+          pen.fillRect(x, y - 24, wide, 32);
+        }
+        pen.fillStyle = right[t] ? rgb(plus) : paper;
+        if (right[t]) pen.fillRect(x, y + 7, wide, 3);
+        pen.fillStyle = ink;
+        pen.fillText(piece, x, y);
+        x += wide;
+      });
+    }
+
     // 3c. Asking and hearing ------------------------------------------------------------------------------------------
 
     function reread() {
@@ -361,6 +451,8 @@
         if (shown.tokens) draw();
         place.dataset.ms = answer.ms;
         if (wanted) return send();
+        if (drawn && shown.tokens) drawn(shown);
+        drawn = null;
         clearTimeout(spoken);
         spoken = setTimeout(() => speak(summary()), 600);
       } else if (answer.id !== id) return;
@@ -422,14 +514,18 @@
     function sentence() {
       const few = model ? model.few : 4, N = +ui.few.value, total = 32 - (model ? model.copy.length : 5);
       if (state.step === 1) return "Underlined: the model’s first guess was right.";
-      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The other five: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best ${N} for this text, chosen knowing all of it. Orange: known before, lost now.`}`;
+      if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The five that copy: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best for this text, chosen knowing all of it. ${where === "slide" ? "" : "A head can look up any earlier token; states pass on only what they kept. "}Orange: known before, lost now.`}`;
       if (state.step === 4) {
-        const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, states = ui.rest.value === "states";
+        const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, how = ui.rest.value, states = how === "states";
         const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too
-        return `${percent(kept)} of the cache of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}. The plan keeps what copying needs most.`;
+        return `${percent(kept)} of the cache of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}${how === "causal" ? `, or causal states of that size in the ${plural(count(Object.values(state.edits).map(({ causal }) => causal)), "head")} where these were nearer` : ""}. The plan keeps what copying needs most.`;
       }
       if (state.step === 3) return Object.values(state.edits)[0]?.merge ? "The head is gone. Its value map is added to those of its neighbors, which do its work." : "The head is gone, and so is what it passed on.";
-      return "Orange: known before, lost now.";
+      const edit = state.edits[state.open] || {};
+      const how = edit.states ? `Its states are the best ${edit.states} for this text, chosen knowing all of it. `
+        : edit.causal ? "Its causal states know nothing of what comes: the first token, the last eight, and twelve running sums. "
+          : edit.window ? `It reads the first token and the last ${edit.window}. ` : "";
+      return `${how}Orange: known before, lost now.`;
     }
 
     function draw() {
@@ -497,7 +593,7 @@
       ui.cells.forEach((cell, key) => { cell.style.borderColor = `rgb(${mixed(colors.later, colors.minus, clamp((damage[key] || 0) / most, 0, 1))})`; });
     }
     function controls() {
-      const edit = state.edits[state.open] || {}, kind = edit.cut ? "cut" : edit.merge ? "merge" : edit.window ? "window" : Object.keys(edit).length ? "states" : "trained";
+      const edit = state.edits[state.open] || {}, kind = edit.cut ? "cut" : edit.merge ? "merge" : edit.causal ? "causal" : edit.window ? "window" : Object.keys(edit).length ? "states" : "trained";
       ui.kind.value = kind;
       ui.content.value = Math.round(100 * (edit.content ?? 1));
       ui.states.value = edit.window || edit.states || MOST + 1;
@@ -506,7 +602,8 @@
       if (state.step === 4) {
         const rest = Object.values(state.edits);
         ui.whole.value = KEYS - rest.length;
-        if (rest.length) ui.rest.value = rest[0].states ? "states" : "window";
+        const fits = (how) => JSON.stringify(planned(KEYS - rest.length, how)) === JSON.stringify(state.edits);
+        if (!fits(ui.rest.value)) ui.rest.value = Object.keys(RESTS).find(fits) || "window";
         ui["whole said"].textContent = ui.whole.value;
         ui.whole.setAttribute("aria-valuetext", `${plural(+ui.whole.value, "head")} whole`);
       }
@@ -591,7 +688,7 @@
     if (alone) arrive();
     const script = el("script", { src: `${folder}page-model.js` });
     script.onload = () => {
-      model = { pieces: PageModel.pieces, copy: PageModel.copy_heads, few: PageModel.few, remove: PageModel.remove, plan: PageModel.plan };
+      model = { pieces: PageModel.pieces, copy: PageModel.copy_heads, few: PageModel.few, remove: PageModel.remove, plan: { ...PageModel.plan, ...PageModel.features } };
       run = engine(PageModel, answered);
       place.dataset.engine = run.alone() ? "slices" : "worker";
       if (state.step > 1 && !given) story(state.step); // what was pressed before knew no model

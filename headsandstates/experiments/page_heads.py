@@ -4,8 +4,9 @@
 
 ``TEXTS`` as for ``page_model``. An edit says what becomes of one head: {"content": 0.3} multiplies its
 scores, {"states": 4} carries it by the best four states that know the whole text, {"window": 4} leaves the
-last four tokens, its own among them, and the first, {"cut": True} leaves nothing, and {"merge": True} gives
-its value map to the heads of its layer that stay. The first two can be combined: {"content": 0, "states": 1}.
+last four tokens, its own among them, and the first, {"causal": True} leaves the last eight and the first and
+keeps the others in twelve running sums (``page_features``), {"cut": True} leaves nothing, and {"merge": True}
+gives its value map to the heads of its layer that stay. The first two combine: {"content": 0, "states": 1}.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from torch.nn import functional
 
 from headsandstates.experiments import page_model
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
-from headsandstates.experiments.results import FOLDER, FORMAT, Results
+from headsandstates.experiments.results import FOLDER, FORMAT, Results, load_weights
 from ssmbook import lens
 from ssmbook._json import jsonable, read_json, write_json
+from ssmbook.lens.changes._features import states_output
 
 RIDGE = 1e-6  # of the trace, in the least squares of a merge
 PERIOD, FEW = 24, 4
+NEAR, SINK = 8, 1  # tokens that a head with causal features reads exactly: the last ones, and the first
 KEYS = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
@@ -47,6 +50,42 @@ def read(text: str) -> Tensor:
 def committed_grams() -> Tensor:
     """Return the Gram matrices (4, H, H, H) that merges of the book are fitted with."""
     return torch.tensor(read_json(FOLDER / "page-heads.json", FORMAT)["results"]["page"]["grams"])
+
+
+@cache
+def committed_features() -> list[dict[str, Tensor]]:
+    """Return the causal features of each layer that come with the book, as ``states_output`` takes them."""
+    kept = load_weights(FOLDER / "page-features.safetensors")
+    a, c = (kept[name].mul(kept[f"{name} scale"]).mT for name in ("read", "write"))
+    b, d = kept["b"]
+    return [{"a": a[at], "b": b[at], "c": c[at], "d": d[at]} for at in range(LAYERS)]
+
+
+def with_places(q: Tensor, k: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return queries and keys (batch, H, n, 16 + 128) whose products are the scores with the bias in them.
+
+    A query has the biases of its row in as many coordinates as there are places, a key a one at its own.
+    """
+    place, n = torch.arange(CONTEXT, device=q.device), q.shape[-2]
+    rows = b[:, (place[:n, None] - place).clamp(min=0)].expand(len(q), -1, -1, -1)
+    own = torch.eye(CONTEXT, dtype=k.dtype, device=k.device)[:n].expand_as(rows)
+    return torch.cat([page_model.SCALE * norm(q), rows], -1), torch.cat([norm(k), own], -1)
+
+
+def nearby(n: int, last: int) -> Tensor:
+    """Which keys a query reads, (1, 1, n, n): the first token, and the last ones with its own among them."""
+    place = torch.arange(n)
+    return ((place[:, None] - place < last) | (place < SINK))[None, None].tril()
+
+
+def causal_weights(model: PageModel, layer: int, x: Tensor) -> Tensor:
+    """Return the attention weights (batch, H, n, n) of the causal features that come with the book."""
+    p = {name: part.to(x) for name, part in committed_features()[layer].items()}
+    q, k = with_places(per_head(x, model.Q[layer]), per_head(x, model.K[layer]), model.b[layer])
+    n = x.shape[-2]
+    near = nearby(n, NEAR)
+    every = torch.eye(n).to(x).expand(*q.shape[:2], n, n)  # as values, so that the outputs are the weights
+    return states_output(p, q, k, every, near, ~near & nearby(n, n))
 
 
 def edit_heads(
@@ -82,6 +121,8 @@ def edit_heads(
             for name, default in (("content", 1.0), ("window", CONTEXT))
         )
         alpha = mixer.weights(x, Q, K, b, content.to(x), window.to(x.device))
+        if those := [h for h, edit in edits.items() if "causal" in edit]:
+            alpha[..., those, :, :] = causal_weights(model, layer, x)[..., those, :, :]
         for N in {edit["states"] for edit in edits.values() if edit.get("states", CONTEXT) < x.shape[-2]}:
             those = [h for h, edit in edits.items() if edit.get("states") == N]
             alpha[..., those, :, :] = lens.truncate(N).coefficients(alpha[..., those, :, :])

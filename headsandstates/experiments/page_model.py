@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headsandstates.experiments.results import FOLDER, FORMAT, load_weights, save_weights
+from headsandstates.experiments.results import FOLDER, FORMAT, digest, load_weights, save_weights
 from ssmbook import lens
 from ssmbook._json import versions, write_json
 from ssmbook.lens._reading import Softmax
@@ -448,6 +448,7 @@ def keep(folder: Path, trained_on: str) -> None:
             notes = {"job": "seed 0", "command": COMMAND, **versions()}
             save_weights(quantized(state["model"]), FOLDER / "page-model.safetensors", notes)
             found["end in 8 bits"] = measure(load_trained(), held_out, prepared["letters"])
+            found["sha256"] = digest(FOLDER / "page-model.safetensors")
             found["pieces"] = prepared["pieces"]
         results[path.stem.replace("-", " ")] = found | {"log": state["log"]}
     settings = {"log": "bits of the log are those of 64 windows, of the end those of the whole text"}

@@ -15,13 +15,12 @@ from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 
-import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headsandstates.experiments import page_model
-from headsandstates.experiments.page_heads import KEYS, Measuring
+from headsandstates.experiments.page_heads import KEYS, Measuring, with_places
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
 from headsandstates.experiments.results import FORMAT, Results
 from ssmbook import lens
@@ -39,8 +38,7 @@ SHOWN = (0, 1, 2, 3, 5, 8, 16)  # heads that keep all, in the rows on text and c
 class CachedAttention(nn.Module):
     """One layer's heads with a cache of keys and values, attending by the function that transformers names.
 
-    The bias by distance is a part of q · k: a query has the biases of its row in as many coordinates as
-    there are places, and a key has a one at its own.
+    The bias by distance is a part of q · k.
     """
 
     head_dim, is_causal = page_model.WIDTH // HEADS, True
@@ -55,10 +53,7 @@ class CachedAttention(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """Return what the heads add to the tokens, (batch, n, 128)."""
         q, k, v = (per_head(h, getattr(self, f"{name}_proj").weight) for name in "qkv")
-        place = torch.arange(h.shape[-2])
-        rows = self.b[:, (place[:, None] - place).clamp(min=0)].expand(len(h), -1, -1, -1)
-        q = torch.cat([page_model.SCALE * norm(q), rows], -1)
-        k = torch.cat([norm(k), torch.eye(len(place)).expand_as(rows)], -1)
+        q, k = with_places(q, k, self.b)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
         return self.o_proj(attend(self, q, k, v, None, scaling=1.0)[0].flatten(2))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import struct
@@ -120,6 +121,11 @@ def save_weights(weights: dict[str, Tensor], path: Path, notes: dict[str, str]) 
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     path.write_bytes(struct.pack("<Q", len(head)) + head + b"".join(parts))
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

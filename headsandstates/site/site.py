@@ -185,6 +185,8 @@ def add_laboratory(app, pagename, templatename, context, doctree):
     """Load the laboratory where a page has something that it makes alive."""
     if "data-lab=" in context.get("body", ""):
         app.add_css_file("lab.css")
+        if 'data-lab="laboratory"' in context["body"]:
+            app.add_js_file("film.js")
         app.add_js_file("lab.js")
 
 

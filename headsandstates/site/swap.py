@@ -5,30 +5,39 @@ import json
 import struct
 from pathlib import Path
 
-from headsandstates.experiments import page_model
+from headsandstates.experiments import page_heads, page_model
 from headsandstates.experiments.results import FOLDER
 from headsandstates.site.built import after_html
 
 KINDS = {"I8": "int8", "F16": "float16"}
-SCRIPTS = ("eigen.js", "heads.js", "swap.js")
+SCRIPTS = ("eigen.js", "heads.js", "film.js", "swap.js")
 
 
-def model_script():
-    """The script that sets ``PageModel``: sizes, vocabulary, what the meters read, and the weights."""
-    whole = (FOLDER / "page-model.safetensors").read_bytes()
+def packed(file, names, begin):
+    """The tensors of a file for the script, its numbers from ``begin`` on, and these numbers."""
+    whole = (FOLDER / file).read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
     header, tensors = json.loads(whole[8 : 8 + length]), {}
     for name, found in header.items():
         if found.get("dtype") in KINDS:
-            scales = header.get(f"{name} scale", {}).get("data_offsets", [None])[0]
-            tensors[name] = {"kind": KINDS[found["dtype"]], "shape": found["shape"], "scales": scales}
-            tensors[name]["at"] = found["data_offsets"][0]
+            given = {"kind": KINDS[found["dtype"]], "shape": found["shape"]}
+            given["at"] = begin + found["data_offsets"][0]
+            if scale := header.get(f"{name} scale"):
+                given["scales"] = begin + scale["data_offsets"][0]
+            tensors[names.get(name, name)] = given
+    return tensors, whole[8 + length :]
+
+
+def model_script():
+    """The script that sets ``PageModel``: sizes, vocabulary, what the meters read, and the weights."""
+    tensors, data = packed("page-model.safetensors", {}, 0)
+    features, more = packed("page-features.safetensors", {"b": "ends"}, len(data))
     sizes = ("layers", "heads", "width", "context", "hidden", "scale")
-    given = {name: getattr(page_model, name.upper()) for name in sizes}
-    given |= {"tensors": tensors, "data": base64.b64encode(whole[8 + length :]).decode()}
+    given = {name: getattr(page_model, name.upper()) for name in sizes} | {"near": page_heads.NEAR}
+    given |= {"tensors": tensors | features, "data": base64.b64encode(data + more).decode()}
     pieces = json.loads((FOLDER / "page-model.json").read_text("utf-8"))["results"]["seed 0"]["pieces"]
     given |= {"pieces": pieces}
-    for name in ("page-heads", "page-plan"):
+    for name in ("page-heads", "page-plan", "page-features"):
         given |= json.loads((FOLDER / f"{name}.json").read_text("utf-8"))["results"]["page"]
     return f"globalThis.PageModel = {json.dumps(given, separators=(',', ':'))};\n"
 

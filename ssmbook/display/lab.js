@@ -1491,6 +1491,8 @@
       html("div", { className: "lab-settings" }, elements(settings)),
       html("div", { className: "lab-grid" }, elements(views.slice(1)), shelf.element), foot, heard);
     stage.element.append(html("div", { className: "lab-row lab-near" }, elements(near)));
+    const film = filming(desk, () => [stage, ...finish(views.filter(({ panel }) => FILMED.includes(panel.name)))]);
+    if (globalThis.Film) foot.firstChild.append(film.element); // where chapters/assets/film.js is
     told.append(guide.words);
     root.classList.add("lab-home"); // whose width decides how the board is laid out
     drawn(false);
@@ -1521,7 +1523,7 @@
 
     function show() {
       found = compute(experiment);
-      for (const part of [...top, ...settings, ...near, stage]) part.sync(found);
+      for (const part of [...top, ...settings, ...near, film, stage]) part.sync(found);
       for (const one of views) {
         one.element.hidden = Boolean(one.panel.mode) && one.panel.mode !== experiment.mode;
         one.stale = !one.element.hidden;
@@ -2004,6 +2006,24 @@
       when(isSoftmax, { element: button("▶ Play", play, { title: "Content becomes decay" }), sync: () => {} }),
       when(isSoftmax, ranged("toward decay", [0, 1, 0.001], (morph) => change({ morph }), ({ experiment }) => experiment.morph)),
     ];
+  }
+
+  /** A button that saves ten seconds in which content becomes decay as a film. */
+  const FILMED = ["matrix", "weights", "reach"];
+
+  function filming({ change, complain }, views) {
+    async function film() {
+      const { Film } = globalThis;
+      let told = "";
+      await Film.save({ name: "content-becomes-decay", say: (text) => complain(told = text), draw: async (pen, share) => {
+        change({ morph: rounded(clamp(1.25 * share - 0.1, 0, 1), 3) }, told);
+        const shown = views(), shot = await Film.picture(picture(shown)), scale = Math.min(Film.WIDTH / shot.width, Film.HEIGHT / shot.height);
+        pen.fillStyle = getComputedStyle(shown[0].svg).getPropertyValue("--ssm-paper");
+        pen.fillRect(0, 0, Film.WIDTH, Film.HEIGHT);
+        pen.drawImage(shot, (Film.WIDTH - scale * shot.width) / 2, 0, scale * shot.width, scale * shot.height);
+      } });
+    }
+    return when(isSoftmax, { element: button("Save a film", film, { title: "Ten seconds: content becomes decay" }), sync: () => {} });
   }
 
   /** Buttons that copy the experiment as an address, as Python and as a picture. */

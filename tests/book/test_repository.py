@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1_500_000
 STYLES = "book face handout lab lectures palette paper present previews print slider swap"
 SCRIPTS = (
-    "eigen face fold formulas heads lab lectures mode predict present previews print search slider stage swap"
+    "eigen face film fold formulas heads lab lectures mode predict present previews print search slider "
+    "stage swap"
 )
 OURS = {f"{name}.css" for name in STYLES.split()} | {f"{name}.js" for name in SCRIPTS.split()}
 

@@ -132,6 +132,14 @@ def test_a_budget_follows_the_plan(board):
     assert again.page.locator(".swap-spend input").input_value() == "0"
     page.get_by_role("button", name="Copy as Python").click()
     assert page.evaluate("window.copied").count('{"window": 15}') == 32
+    # causal states where these were nearer, also after the slider was moved
+    slider.fill("2")
+    opened.settle()
+    rests.select_option("causal")
+    causal = opened.settle()
+    assert "causal states of that size in the 11 heads" in causal["say"] and causal["right"] > trained - 6
+    slider.fill("0")
+    assert opened.settle()["hash"].count("%3Af") == 11 and rests.input_value() == "causal"
     assert not opened.visit.messages
 
 
@@ -156,7 +164,7 @@ def test_a_chapter_and_a_slide_show_the_same_heads(open_page, disk):
 
 def test_what_is_copied_prints_the_numbers_of_the_page(board):
     opened = board(
-        "#full&text=" + "It was a truth, it was a".replace(" ", "%20") + "&edits=0.1:n3,2.7:c40n2,1.3:m"
+        "#full&text=" + "It was a truth, it was a".replace(" ", "%20") + "&edits=0.1:n3,2.7:c40n2,1.3:m,3.6:f"
     )
     page = opened.page
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")

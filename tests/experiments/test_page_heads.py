@@ -105,6 +105,7 @@ def test_each_edit_by_another_route(model):
 def random_edit(draw):
     edits = [{"cut": True}, {"merge": True}, {"window": draw.randint(1, 9)}, {"content": draw.random()}]
     edits += [
+        {"causal": True},
         {"states": draw.randint(1, 12)},
         {"content": draw.choice([0, 0.5]), "states": draw.randint(1, 4)},
     ]
@@ -116,7 +117,8 @@ def cases(measured):
     page, draw = measured["page"], random.Random(5)
     words = page_heads.read("Emma never Fanny without friend should Harriet little " * 3)[0].tolist()
     few = {key: {"states": 7 if key in page["copy_heads"] else page["few"]} for key in range(32)}
-    found = [(words, {}), (words, few), (words, {page["remove"]: {"merge": True}})]
+    causal = dict.fromkeys(range(32), {"causal": True})
+    found = [(words, {}), (words, few), (words, {page["remove"]: {"merge": True}}), (words, causal)]
     for n in (1, 2, 33, 128):
         keys = draw.sample(range(32), draw.randint(1, 32))
         tokens = [0, *(draw.randrange(1, 512) for _ in range(n - 1))]

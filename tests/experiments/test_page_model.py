@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headsandstates.experiments import page_model
-from headsandstates.experiments.results import FOLDER
+from headsandstates.experiments.results import FOLDER, digest
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,13 @@ def test_the_committed_model_copies_what_is_repeated(measured):
     sentence = " Elizabeth walked to Meryton with her sisters."
     words = torch.tensor([page_model.encode(sentence, measured["seed 0"]["pieces"])])
     assert page_model.copying(model, words.repeat(1, 9)[:, :128], words.shape[1]) > 0.9
+
+
+def test_weights_are_those_that_were_measured(measured):
+    features = json.loads((FOLDER / "page-features.json").read_text("utf-8"))["results"]
+    for name, found in (("page-model", measured["seed 0"]), ("page-features", features)):
+        assert digest(FOLDER / f"{name}.safetensors") == found["sha256"], name
+    assert sum((FOLDER / f"page-{name}.safetensors").stat().st_size for name in ("model", "features")) < 1e6
 
 
 def test_eight_bits_cost_less_than_a_thousandth_of_a_bit(measured):

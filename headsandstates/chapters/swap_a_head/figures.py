@@ -32,5 +32,5 @@ def mosaics(text: str) -> Figure:
 
 
 def measured(name: str = "page-heads") -> dict:
-    """Return what ``page_heads`` or ``page_plan`` measured on 60 held-out texts and 60 repeats."""
+    """Return what ``page_heads``, ``page_plan``, ``page_features`` or ``page_model`` measured."""
     return read_json(FOLDER / f"{name}.json", FORMAT)["results"]
