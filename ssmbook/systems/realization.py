@@ -35,6 +35,9 @@ def hankel_matrix(M: torch.Tensor, rows: int | None = None, cols: int | None = N
 def mcmillan_degree(M: torch.Tensor, *, rtol: float | None = None) -> RankReport:
     """The number of states of a minimal realization: the rank of the block Hankel matrix of the lags.
 
+    The output reads the new state here, so this is the McMillan degree of H(z)/z: one more
+    for each chain of delays than in the convention y_i = C h_{i-1} + D x_i.
+
     M (n, p, d), M_0 = C B -> :class:`~ssmbook.operators.RankReport` with the Hankel
     singular values over this window, float64, descending. ``rtol`` is relative to the
     largest, by default as for every rank (1e-10 in float64). n >= 2 N - 1 lags suffice.
