@@ -438,6 +438,17 @@ def added(results: dict[str, dict], row: str) -> dict[str, Tensor]:
     }
 
 
+def plan_costs() -> dict[str, float]:
+    """What the plan costs in the mean over layers of SmolLM2, as ``Fewer.costs`` has it."""
+    measured, n, window = measurement("which-heads"), FULL["n"], FULL["n"] // 8
+    kept = measured.results["256, plan"]["0.37, windows, seed 0"]
+    whole = measurement("fewer-heads").results["as it is"]
+    full = len(kept["full"]) / len(measured.results["256, plan"]["path, seed 0"]["copy"]["damage"])
+    read = window - window * (window - 1) / (2 * n)  # keys that a query of a window reads, in the mean
+    pairs = (whole["products"] - whole["parameters"]) * (full + (1 - full) * read / ((n + 1) / 2))
+    return {**whole, "products": whole["parameters"] + pairs, "cache": whole["cache"] * kept["cache"]}
+
+
 def verdicts(results: dict[str, dict]) -> list[bool]:
     """Whether each of ``PREDICTIONS`` came true in the results of a full run."""
 

@@ -149,7 +149,8 @@ class Observed:
         """Return heads on the attention matrices of some heads alone, with mixtures of all value maps.
 
         So fewer score matrices are computed. Of all mixtures the one whose output errs least on
-        these texts; ``width``: the rank of each value map, as in ``share``. Raises ``ValueError`` for a head that the layer does not have, or one twice.
+        these texts; ``width``: the rank of each value map, as in ``share``. Raises ``ValueError`` for a
+        head that the layer does not have, or one twice.
         """
         if isinstance(keep, int) or not keep or len({*keep}) < len(keep):
             raise ValueError(f"keep must be different heads, at least one; got {keep!r}")
