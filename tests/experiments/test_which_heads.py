@@ -103,6 +103,7 @@ def test_other_attention_is_exact_where_nothing_is_lost(small):
 def test_heads_are_chosen_by_what_the_output_misses_and_refitted_by_least_squares(small):
     _, at, rope = small()
 
+    @torch.no_grad()
     def error(new):
         return float((new(at.x[:4], rope)[0] - at.y[:4]).square().sum())
 
