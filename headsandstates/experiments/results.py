@@ -22,7 +22,8 @@ FORMAT = "headsandstates.experiments/1"
 FOLDER = Path(__file__).parent / "measured"
 NAMES = (
     "conformance",
-    "diagnose", "gradient-flow", "how-many-states", "language", "language-larger", "learning-heads",
+    "diagnose", "fewer-heads", "gradient-flow",
+    "how-many-states", "language", "language-larger", "learning-heads",
     "model-families", "tasks", "tasks-longer", "trained-layers", "which-heads", "which-heads-gemma",
 )  # fmt: skip
 SIZES = ("small", "full")

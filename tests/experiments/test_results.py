@@ -32,6 +32,7 @@ QUICK = {
     "language": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "language-larger": {"models": ["SSD"], "steps": 2, "layers": 1, "parameters": 20_000},
     "trained-layers": {"tokens": 12}, "which-heads": {}, "which-heads-gemma": {"parts": False},
+    "fewer-heads": {},
     "how-many-states": {
         "tokens": 12, "kept": [1], "drawn": [1], "elsewhere": [1], "states": [2], "few": [2], "alone": [1],
         "trained": {"heads": [[1, 2]], "steps": 2},
@@ -73,7 +74,7 @@ def test_a_quick_run_of_each_experiment(name, tmp_path, monkeypatch, capsys):
         pytest.importorskip("transformers")
     model = (
         {"model": tiny_model(tmp_path)}
-        if name in ("how-many-states", "trained-layers", "which-heads", "which-heads-gemma")
+        if name in ("fewer-heads", "how-many-states", "trained-layers", "which-heads", "which-heads-gemma")
         else {}
     )
     monkeypatch.setattr(module, "SMALL", {**module.SMALL, **QUICK[name], **model})

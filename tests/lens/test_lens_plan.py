@@ -128,6 +128,14 @@ def test_the_late_loss_is_that_of_the_second_half(language):
         assert torch.allclose(_damage.late_loss(model, texts), torch.stack(wanted), atol=1e-5)
 
 
+def test_copies_come_again_after_their_period():
+    texts = ids(3, N)
+    texts[:, 0] = 7  # as all of these texts begin
+    for text, period in zip(_damage.copies(texts, WORDS, [24, 18], 5), (24, 18), strict=True):
+        assert torch.equal(text[period + 1 :], text[1:-period]) and int(text[0]) == 7
+        assert len(text.unique()) > period // 2
+
+
 def test_damages_add_up_to_the_loss_of_narrowing_all(language):
     """Simpson's sum is the loss; each damage is the integral of slopes taken by differences of the loss."""
     model, texts = language().double(), ids(2, N)
@@ -294,6 +302,18 @@ def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     for name in ("text", "copy"):
         lost = [float(d) for d, keeps in zip(made.scores[name]["damage"], full, strict=True) if not keeps]
         assert made.predicted[name] == pytest.approx(sum(lost), abs=1e-5)
+        said = made.scores[name]
+        gap = abs(float(said["damage"].sum()) - said["true"])
+        assert said["miss"] == pytest.approx(gap / abs(said["true"]), rel=1e-4)
+    drawn = (torch.randperm(6, generator=torch.Generator().manual_seed(0)) < sum(full)).tolist()
+    rivals = {
+        "uniform window": of_forms(model, [False] * 6, round(made.cache * N)),
+        "random 0": of_forms(model, drawn),
+    }
+    for row, other in rivals.items():
+        with other.apply(model):
+            again = _damage.late_loss(model, texts[1::2])
+        assert torch.allclose(torch.tensor(made.measured[row]["text"]), again)
     first = made.scores["copy"]["damage"]
     assert int(first.argmax()) in [b for b, keeps in enumerate(full) if keeps]
     assert "uniform window" in made.table() and "predicted" in made.table()
@@ -314,6 +334,12 @@ def test_a_floor_is_below_every_form(language):
     alpha = randn(3, 20, 20).exp().tril()
     alpha /= alpha.sum(-1, keepdim=True)
     for states in (1, 3):
+        left = []  # at the worst cut, of the squares of its block, by eigenvalues
+        for t in {round(20 * c / 8) for c in range(1, 8)}:
+            block = alpha[:, t:, :t]
+            left.append(torch.linalg.eigvalsh(block @ block.mT)[:, : max(0, 20 - t - states)].sum(-1))
+        worst = torch.stack(left).amax(0) / alpha.square().sum((-2, -1))
+        assert torch.allclose(_damage.state_floor(alpha, states), worst, atol=1e-12)
         floor, other = _damage.state_floor(alpha, states), lens.truncate(states).coefficients(alpha)
         error = (alpha - other).square().sum((-2, -1)) / alpha.square().sum((-2, -1))
         assert bool((floor <= error + 1e-12).all()) and float(floor.min()) > 0

@@ -145,11 +145,12 @@ class Observed:
                 A, B = output_mixture(A, B, self.outputs)
         return self._mixed(A, B, width)
 
-    def remix(self, keep: Sequence[int]) -> SharedHeads:
+    def remix(self, keep: Sequence[int], width: int | None = None) -> SharedHeads:
         """Return heads on the attention matrices of some heads alone, with mixtures of all value maps.
 
         So fewer score matrices are computed. Of all mixtures the one whose output errs least on
-        these texts. Raises ``ValueError`` for a head that the layer does not have, or one twice.
+        these texts; ``width``: the rank of each value map, as in ``share``. Raises ``ValueError`` for a
+        head that the layer does not have, or one twice.
         """
         if isinstance(keep, int) or not keep or len({*keep}) < len(keep):
             raise ValueError(f"keep must be different heads, at least one; got {keep!r}")
@@ -157,7 +158,7 @@ class Observed:
         k, B = len(kept), self._columns(kept)
         normal = self.outputs[:, kept][:, :, :, kept]
         right = torch.einsum("ghaa->gh", self.outputs)[:, kept]
-        return self._mixed(_least(normal, right.mT, self.H, k), B)
+        return self._mixed(_least(normal, right.mT, self.H, k), B, width)
 
     def _mixed(self, A: Tensor, B: Tensor, width: int | None = None) -> SharedHeads:
         """Heads that mix the attention matrices by Bᵀ and the value maps by Aᵀ; A and B (H, k)."""
