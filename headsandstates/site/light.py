@@ -1,8 +1,9 @@
 """Sphinx extension: what a page asks for, in few pieces: one style sheet, one script, pictures that wait.
 
 The pages ask for forty files of the theme, its extensions and the book. Here those of a page become one
-style sheet and one script, which runs when the page has been read. The frames of a slider are files that
-are fetched when they are near, and the theme's font of icons keeps the signs that its style sheets write.
+style sheet and one script, which runs when the page has been read. Pictures are files that are fetched when
+they are near, in the form of the present mode (dark.py), and the theme's font of icons keeps the signs that
+its style sheets write.
 """
 
 import re
@@ -15,6 +16,7 @@ from fontTools import subset
 from fontTools.ttLib import TTFont
 
 from headsandstates.site.built import after_html, pages, rewrite
+from headsandstates.site.dark import in_both_modes
 from headsandstates.site.lectures import FOLDER
 from ssmbook.display.images import page_size
 
@@ -142,7 +144,7 @@ def lighten(app):
     for page in (page for page in pages(html) if page.parent.name != FOLDER):  # a deck has its own
 
         def finished(text, page=page):
-            text = frame_files(page, html, PRELOADED.sub("", text))
+            text = in_both_modes(page, frame_files(page, html, PRELOADED.sub("", text)))
             text = bundles.one(page, text, STYLE, "css", '<link rel="stylesheet" href="{}">\n')
             return bundles.one(page, text, SCRIPT, "js", '<script defer src="{}"></script>\n')
 
