@@ -96,7 +96,7 @@ class Bundles:
         return self.written[files, ending]
 
     def one(self, page, text, pattern, ending, tag):
-        """The page's text with ``tag`` in the place of the first of its files, and without the others."""
+        """The page's text with ``tag`` instead of its style sheets, or of its scripts."""
         paths = [Path(normpath(page.parent / found[1])) for found in pattern.finditer(text)]
         short = {path for path in paths if path.name in INLINE}
         files = tuple(path for path in paths if path not in short and path.name not in UNUSED)
@@ -104,10 +104,14 @@ class Bundles:
             files += (self.static / "formulas.css",)
         if not paths:
             return text
-        address = relpath(self.static / self.name(files, ending), page.parent)
-        first = "".join(f"<script>{path.read_text(encoding='utf-8')}</script>\n" for path in sorted(short))
+        tag = tag.format(relpath(self.static / self.name(files, ending), page.parent))
         at = pattern.search(text).start()
-        return text[:at] + first + tag.format(address) + pattern.sub("", text[at:])
+        if ending == "css":
+            return text[:at] + tag + pattern.sub("", text[at:])
+        # What is short does not wait for the style sheet; the long one does not compete with it for the line.
+        first = "".join(f"<script>{path.read_text(encoding='utf-8')}</script>\n" for path in sorted(short))
+        text = pattern.sub("", text).replace('<link rel="stylesheet"', f'{first}<link rel="stylesheet"', 1)
+        return text.replace("</body>", f"{tag}</body>", 1)
 
 
 def frame_files(page, html, text):
@@ -144,7 +148,10 @@ def lighten(app):
     for page in (page for page in pages(html) if page.parent.name != FOLDER):  # a deck has its own
 
         def finished(text, page=page):
-            text = in_both_modes(page, frame_files(page, html, PRELOADED.sub("", text)))
+            text = PRELOADED.sub("", text).replace(
+                '<img alt="Colab', '<img loading="lazy" alt="Colab'
+            )  # in a menu
+            text = in_both_modes(page, frame_files(page, html, text))
             text = bundles.one(page, text, STYLE, "css", '<link rel="stylesheet" href="{}">\n')
             return bundles.one(page, text, SCRIPT, "js", '<script defer src="{}"></script>\n')
 

@@ -20,6 +20,8 @@ def test_a_page_asks_for_one_style_sheet_and_one_script(built):
         text = page.read_text(encoding="utf-8")
         assert len(ASKED.findall(text)) == 2, page.name
         assert "data:image/png" not in text, page.name
+        waits, sheet, script = (text.index(one) for one in ('add("waiting")', "stylesheet", "<script defer"))
+        assert waits < sheet < script, page.name
 
 
 def color(palette, name, share):
