@@ -11,7 +11,7 @@
   setTimeout(show, 2000);
   const asked = (location.protocol === "file:" ? [] : ["serif-normal", "sans-normal"]).map((font) => {
     const link = document.createElement("link");
-    Object.assign(link, { rel: "preload", as: "font", crossOrigin: "", href: `${page.dataset.content_root}_static/fonts/${font}.woff2` });
+    Object.assign(link, { rel: "preload", as: "font", crossOrigin: "", href: `${page.dataset.content_root ?? ""}_static/fonts/${font}.woff2` });
     document.head.append(link);
     return new Promise((done) => { link.onload = link.onerror = done; });
   });

@@ -594,6 +594,7 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
         ("system&n=20&poles=0.5@0.1x3,0.4@1x3", "no usable value for poles"),
         ("system&n=5&B=1,2;3", "no usable value for B"),
         ("attention&n=5&points=1;2&sharp=1e9", "no usable value for sharpness"),
+        ("system&n=20&goal=11", "no usable value for goal"),
     ],
 )
 def test_a_mangled_address_is_answered_in_a_sentence(board, address, said):
