@@ -730,7 +730,8 @@ def test_goals_are_played_by_keys_remembered_and_shared(board):
         page.get_by_role("button", name="3, More heads than states"),
     )
     assert first.get_attribute("aria-label") == "1, Two states, one head, reached"
-    link = address_once_kept(page, "goal=1").removeprefix("#lab=")
+    link = address_once_kept(page, "@pi").removeprefix("#lab=")
+    assert link.endswith("&goal=1")
     third.press("Enter")
     assert told.inner_text().startswith("Goal 3: ") and third.get_attribute("aria-pressed") == "true"
     assert page.locator("*:focus").get_attribute("aria-label").startswith("3, ")
