@@ -752,6 +752,8 @@ def test_goals_are_played_by_a_finger(board):
     finger(page, on_disc(page, (math.cos(0.7), math.sin(0.7)))[0], (-250, 0))
     page.wait_for_function("document.querySelector('.lab-step').textContent.startsWith('Goal 1')")
     assert page.locator(".lab-step").is_visible()
+    boxes = [one.bounding_box() for one in page.locator(".lab-goal").all()]
+    assert min(min(box["width"], box["height"]) for box in boxes) >= 44
 
 
 # Live sliders of chapters -----------------------------------------------------------------------------------
