@@ -3,9 +3,6 @@
 (function () {
   "use strict";
 
-  const letters = ["Heads Serif", "Heads Sans"].map((family) => document.fonts.load(`1em "${family}"`));
-  Promise.allSettled(letters).then(() => document.documentElement.classList.remove("waiting"));
-
   // The sections that wait (face.css) follow one by one when nothing else is to be done.
   function follow() {
     const waiting = [...document.querySelectorAll(".bd-article > section > section")];

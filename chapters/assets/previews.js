@@ -41,7 +41,8 @@
     place.textContent = page !== address && page !== here ? index[page][0] : "";
     title.append(place);
     text.innerHTML = html;
-    for (const image of text.querySelectorAll("img")) Object.assign(image, { src: base + image.dataset.src, alt: "" });
+    const ending = document.documentElement.dataset.theme === "dark" ? ".dark.png" : ".png"; // a figure has both
+    for (const image of text.querySelectorAll("img")) Object.assign(image, { src: base + image.dataset.src.replace(/\.png$/, ending), alt: "" });
     tip.replaceChildren(title, text);
   }
 

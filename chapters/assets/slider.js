@@ -25,7 +25,8 @@
     }
 
     // The other frames wait until a hand comes near.
-    const hurry = () => figure.querySelectorAll("img").forEach((image) => { image.loading = "eager"; });
+    const hurry = () => figure.querySelectorAll(`img.only-${document.documentElement.dataset.theme}`)
+      .forEach((image) => { image.loading = "eager"; });
     for (const name of ["focusin", "pointerenter"]) figure.addEventListener(name, hurry, { once: true });
     input.disabled = false;
     input.addEventListener("input", turn);

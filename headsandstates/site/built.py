@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 HTML = Path("_build/html")
 BREAK = "<wbr>"
 TYPESET = re.compile(r'<mjx-container data-tex="([^"]*)".*?</mjx-container>', re.DOTALL)
+IN_DARK = re.compile(r'<picture class="only-dark">.*?</picture>|<img class="only-dark"[^>]*>', re.DOTALL)
 TEMPLATES = Environment(loader=PackageLoader("headsandstates.site"), autoescape=select_autoescape(["html"]))
 # Pages that moved, each with where it went: its old address opens the new one, at the same place.
 _SCANS = "chapters/2-two-constructions/scans-deeper"
@@ -35,8 +36,9 @@ def written(html):
 
 
 def source(path):
-    """A built page with its formulas as TeX and pictures that do not wait."""
-    return TYPESET.sub(r"\1", Path(path).read_text(encoding="utf-8")).replace(' loading="lazy"', "")
+    """A built page with its formulas as TeX, and pictures that do not wait, in light colors alone."""
+    text = TYPESET.sub(r"\1", Path(path).read_text(encoding="utf-8"))
+    return IN_DARK.sub("", text).replace(' loading="lazy"', "")
 
 
 @cache

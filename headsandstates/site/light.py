@@ -1,8 +1,9 @@
 """Sphinx extension: what a page asks for, in few pieces: one style sheet, one script, pictures that wait.
 
 The pages ask for forty files of the theme, its extensions and the book. Here those of a page become one
-style sheet and one script, which runs when the page has been read. The frames of a slider are files that
-are fetched when they are near, and the theme's font of icons keeps the signs that its style sheets write.
+style sheet and one script, which runs when the page has been read. Pictures are files that are fetched when
+they are near, in the form of the present mode (dark.py), and the theme's font of icons keeps the signs that
+its style sheets write.
 """
 
 import re
@@ -15,6 +16,7 @@ from fontTools import subset
 from fontTools.ttLib import TTFont
 
 from headsandstates.site.built import after_html, pages, rewrite
+from headsandstates.site.dark import in_both_modes
 from headsandstates.site.lectures import FOLDER
 from ssmbook.display.images import page_size
 
@@ -94,7 +96,7 @@ class Bundles:
         return self.written[files, ending]
 
     def one(self, page, text, pattern, ending, tag):
-        """The page's text with ``tag`` in the place of the first of its files, and without the others."""
+        """The page's text with ``tag`` instead of its style sheets, or of its scripts."""
         paths = [Path(normpath(page.parent / found[1])) for found in pattern.finditer(text)]
         short = {path for path in paths if path.name in INLINE}
         files = tuple(path for path in paths if path not in short and path.name not in UNUSED)
@@ -102,10 +104,14 @@ class Bundles:
             files += (self.static / "formulas.css",)
         if not paths:
             return text
-        address = relpath(self.static / self.name(files, ending), page.parent)
-        first = "".join(f"<script>{path.read_text(encoding='utf-8')}</script>\n" for path in sorted(short))
+        tag = tag.format(relpath(self.static / self.name(files, ending), page.parent))
         at = pattern.search(text).start()
-        return text[:at] + first + tag.format(address) + pattern.sub("", text[at:])
+        if ending == "css":
+            return text[:at] + tag + pattern.sub("", text[at:])
+        # What is short does not wait for the style sheet; the long one does not compete with it for the line.
+        first = "".join(f"<script>{path.read_text(encoding='utf-8')}</script>\n" for path in sorted(short))
+        text = pattern.sub("", text).replace('<link rel="stylesheet"', f'{first}<link rel="stylesheet"', 1)
+        return text.replace("</body>", f"{tag}</body>", 1)
 
 
 def frame_files(page, html, text):
@@ -142,7 +148,10 @@ def lighten(app):
     for page in (page for page in pages(html) if page.parent.name != FOLDER):  # a deck has its own
 
         def finished(text, page=page):
-            text = frame_files(page, html, PRELOADED.sub("", text))
+            text = PRELOADED.sub("", text).replace(
+                '<img alt="Colab', '<img loading="lazy" alt="Colab'
+            )  # in a menu
+            text = in_both_modes(page, frame_files(page, html, text))
             text = bundles.one(page, text, STYLE, "css", '<link rel="stylesheet" href="{}">\n')
             return bundles.one(page, text, SCRIPT, "js", '<script defer src="{}"></script>\n')
 

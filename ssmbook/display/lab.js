@@ -513,7 +513,7 @@
   const DEFAULTS = {
     mode: "system", n: 20, H: 1,
     poles: [{ radius: 1, angle: 0.7, pair: true, size: 1 }], p: 2, d: 2, B: "identity", C: "identity", D: "zero",
-    kind: "softmax", points: POINTS.slice(0, 10), sharpness: 3, sink: true, memory: 0.8, morph: 0, gate: 0, heads: 1,
+    kind: "softmax", points: POINTS.slice(0, 10), sharpness: 3, sink: true, memory: 0.8, morph: 0, gate: 0, heads: 1, goal: 0,
   };
   const EXAMPLES = [
     ["system", "A rotation", "n=20&poles=1@0.7"],
@@ -547,6 +547,55 @@
       "Press Play. The weights turn from content into a decay, exactly that of a state. It was one head before and it is "
       + "one head now, but the gradient of the first token falls."],
   ].map(([name, address, words]) => ({ name, address, words }));
+
+  // Ten goals: where each begins, what is asked, when it is reached, and why that can be.
+  const onePair = ({ experiment: { poles }, system }) => poles.length === 1 && poles[0].pair && poles[0].size === 1 && !system.D;
+  const lastRow = ({ made, n }) => sum(made[0].alpha[n - 1]);
+  const GOALS = [
+    ["Two states, one head", "system&n=20&poles=1@0.7",
+      "One pair of poles on the circle, two inputs, two outputs. Move it until one head is enough.",
+      (found) => onePair(found) && found.system.poles[0].radius === 1 && found.p * found.d === 4 && found.n > 9 && found.k.rank === 1,
+      "All blocks are multiples of one matrix now. How many states make the multiples does not matter."],
+    ["Six states, one head", "system&n=32&poles=0.95@0.4,0.9@1.3,0.85@2.4&B=random&C=random",
+      "Six states, two inputs and two outputs take four heads. Change the poles, B or C until one head is enough.",
+      ({ system, p, d, n, k }) => system.A.length === 6 && p * d === 4 && n > 9 && k.rank === 1,
+      "Every block is a multiple of one matrix, whatever six states do."],
+    ["More heads than states", "system&n=20&poles=0.8&B=ones&C=ones",
+      "A state that fades takes one head. Find a system that takes more heads than it has states.",
+      ({ system, k }) => k.decided && k.rank > system.A.length,
+      "The skip D is added at lag 0 alone, and a matrix that the state cannot make takes one head more."],
+    ["The largest miss with one pair", "system&n=20&poles=1@0.7",
+      "One pair of poles and no skip. Let the best single head miss more than 49 % of the energy.",
+      (found) => onePair(found) && found.floor[1] > 0.49,
+      "Nothing fades, and the blocks lie evenly around the origin. More than half is impossible: two heads are exact, and the better one has at least half."],
+    ["Four heads, one nearly enough", "system&n=24&poles=0.95,0.6,-0.3,-0.8&p=4&d=4",
+      "This system takes four heads. Keep it at four, and let the best single head miss less than 2 %.",
+      ({ k, floor }) => k.decided && k.rank === 4 && floor[1] < 0.02,
+      "A count asks what is exactly equal, and blocks that are nearly multiples of one matrix are not. Close poles make such blocks."],
+    ["A rotation in two softmax heads", "system&n=20&poles=1@0.7",
+      "As softmax with a sink, this pair takes three heads. Let two be enough, with at least 20 tokens and k = 2.",
+      (found) => onePair(found) && found.n > 19 && found.k.rank === 2 && found.softmax.high === 2,
+      "Some direction has a positive product with every block, so that positive weights are enough."],
+    ["Written, never read", "system&n=20&poles=0.9,0.5&p=1&d=1&B=ones&C=ones",
+      "Let the output be zero for every input, although neither B nor C is zero.",
+      ({ system: { B, C, D }, k }) => !D && k.rank === 0 && highest(B) > 0 && highest(C) > 0,
+      "What B writes never shows in what C reads. These states cost time and do nothing."],
+    ["Two heads that count as one", "attention&n=10&sharp=3&sink=1&heads=2",
+      "Two attention heads, each with its own value map, take two heads. Change their weights until they count as one.",
+      ({ experiment, n, k }) => experiment.heads === 2 && n > 4 && k.rank === 1,
+      "The weights of both are proportional, so one head with the sum of the value maps does the same."],
+    ["Nine tenths for the sink", "attention&n=10&sharp=3&sink=1",
+      "At least ten tokens, softmax. Let the last token give more than 90 % of its attention to the sink.",
+      (found) => found.experiment.kind === "softmax" && found.experiment.sink && found.n > 9 && lastRow(found) < 0.1,
+      "By content alone at most half is possible: the last token's query is its key. Positions have no limit."],
+    ["Nine tokens back", "attention&n=10&sharp=3&sink=1",
+      "One softmax head, at least ten tokens. Let the gradient reach the first token with a norm above 1.2.",
+      ({ experiment, n, reach }) => experiment.kind === "softmax" && experiment.heads === 1 && n > 9 && reach[n - 1] > 1.2,
+      "A weight is at most 1. The rest is how much the weights themselves change with the first token."],
+  ].map(([name, address, words, isReached, why], i) => {
+    const fits = ({ mode }) => address.startsWith(mode);
+    return { name, address: `${address}&goal=${i + 1}`, words, why, reached: (found) => fits(found.experiment) && isReached(found) };
+  });
 
   const rounded = (value, digits = DIGITS) => Number(value.toFixed(digits)) + 0; // no -0
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -653,6 +702,7 @@
 
     number("n", "n", 1, experiment.mode === "system" ? LIMITS.tokens : LIMITS.points, true);
     number("H", "H", 0, LIMITS.width ** 2, true);
+    number("goal", "goal", 0, GOALS.length, true);
     number("p", "p", 1, LIMITS.width, true);
     number("d", "d", 1, LIMITS.width, true);
     if (given.has("poles")) {
@@ -700,7 +750,8 @@
   }
 
   /** The address of an experiment: its mode and what differs from the start. */
-  function write(experiment) {
+  function write({ goal, ...experiment }) {
+    if (goal) return `${write(experiment)}&goal=${goal}`;
     const { mode, n, H, poles, p, d, B, C, D, kind, points, sharpness, sink, memory, morph, gate, heads } = experiment;
     const text = (given) => (typeof given === "string" ? given : matrixText(given));
     if (mode === "system") {
@@ -1483,7 +1534,7 @@
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
     const guide = tour(desk), shelf = tabs(views);
     const link = home.link && (() => home.link(write(experiment)));
-    const foot = actions(desk, () => [stage, ...finish(views)], link);
+    const foot = actions(desk, () => [stage, ...finish(views)], link, guide.card);
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
       html("div", { className: "lab-row lab-bar" }, elements(top), drawer), guide.element,
@@ -1529,6 +1580,8 @@
         one.stale = !one.element.hidden;
       }
       shelf.sync();
+      guide.sync(found);
+      board.classList.toggle("lab-playing", experiment.goal > 0);
       // As many panels in sight as there is time for while a hand moves; the others follow when it rests.
       finish(views.filter((one) => one.seen), performance.now() + BUDGET);
       finishAll();
@@ -1653,17 +1706,60 @@
     return { element: html("div", { className: "lab-tabs", role: "group", "aria-label": "Curves" }, buttons), sync };
   }
 
-  /** Numbered things to try: each sets the board and says what to watch. */
-  function tour({ now, open }) {
+  /** Numbered things to try: each sets the board and says what to watch. Then ten goals, each marked when it is reached. */
+  function tour({ now, open, change }) {
     const START = "Three things to try. Each sets the board and says what to watch.";
     const words = html("p", { className: "lab-step", role: "status" }, START);
     const chips = TOUR.map(({ name, address, words: said }, i) => button([html("b", {}, String(i + 1)), name], () => {
       open(address);
-      words.textContent = said;
+      say(said);
       chips.forEach((chip, j) => chip.setAttribute("aria-pressed", String(i === j)));
     }, { "aria-pressed": "false" }));
-    const element = html("div", { className: "lab-tour", role: "group", "aria-label": START }, chips);
-    return { element, words };
+    const won = reachedGoals(), next = () => GOALS.findIndex((_, i) => !won[i]);
+    const goals = GOALS.map(({ address }, i) => button(String(i + 1), () => open(won[i] || address), { className: "lab-goal" }));
+    const game = button("Ten goals", () => (now().goal ? change({ goal: 0 }) : open(GOALS[Math.max(next(), 0)].address)));
+    const element = html("div", { className: "lab-tour", role: "group", "aria-label": START }, chips, game, goals);
+    let goal = 0;
+
+    function say(sentence) { // heard once
+      if (words.textContent !== sentence) words.textContent = sentence;
+    }
+
+    function sync(found) {
+      if (goal && !found.experiment.goal) say(START);
+      goal = found.experiment.goal;
+      const aim = GOALS[goal - 1], done = aim?.reached(found);
+      if (done) keepGoal(won, goal - 1, write(found.experiment));
+      if (aim) say(done ? `Goal ${goal} is reached. ${aim.why}` : `Goal ${goal}: ${aim.name}. ${aim.words}`);
+      game.setAttribute("aria-pressed", String(goal > 0));
+      for (const chip of chips) {
+        chip.hidden = goal > 0;
+        if (goal) chip.setAttribute("aria-pressed", "false");
+      }
+      goals.forEach((one, i) => {
+        one.hidden = !goal;
+        one.classList.toggle("lab-won", Boolean(won[i]));
+        one.setAttribute("aria-label", `${i + 1}, ${GOALS[i].name}${won[i] ? ", reached" : ""}`);
+        one.setAttribute("aria-pressed", String(i + 1 === goal));
+      });
+    }
+    return { element, words, sync, card: () => cardOf(won, getComputedStyle(element)) };
+  }
+
+  // The browser remembers how a reader reached a goal; where nothing may be stored it is forgotten, and no more.
+  function reachedGoals() {
+    try {
+      return JSON.parse(localStorage.getItem("lab-goals")) || {};
+    } catch {
+      return {};
+    }
+  }
+
+  function keepGoal(won, i, address) {
+    won[i] = address;
+    try {
+      localStorage.setItem("lab-goals", JSON.stringify(won));
+    } catch { /* no more than forgotten */ }
   }
 
   /** The disc with its handles: the poles of a system or the tokens of a head. */
@@ -1845,14 +1941,14 @@
     return { element, sync };
   }
 
-  function examples({ open }) {
+  function examples({ now, open }) {
     const group = (mode, words) => html("optgroup", { label: words }, EXAMPLES.filter((one) => one.mode === mode)
       .map(({ name, address }) => html("option", { value: address }, name)));
     const groups = [group("system", "State space models"), group("attention", "Attention heads")];
-    const select = html("select", { onchange: () => select.value && open(select.value) },
+    const select = html("select", { onchange: () => select.value && open(`${select.value}&goal=${now().goal}`) },
       html("option", { value: "" }, "choose one …"), groups);
     const known = new Map(EXAMPLES.map(({ address }) => [write(read(address).experiment), address]));
-    const sync = ({ experiment }) => { select.value = known.get(write(experiment)) || ""; };
+    const sync = ({ experiment }) => { select.value = known.get(write({ ...experiment, goal: 0 })) || ""; };
     return { element: named("Example", select), sync };
   }
 
@@ -2027,7 +2123,7 @@
   }
 
   /** Buttons that copy the experiment as an address, as Python and as a picture. */
-  function actions({ found, change }, views, link) {
+  function actions({ found, change }, views, link, card) {
     const said = html("p", { role: "status" });
     const text = html("textarea", { readOnly: true, rows: 8, hidden: true, "aria-label": "The text to copy" });
     async function copy(words, content) {
@@ -2045,6 +2141,7 @@
       link ? button("Copy the link", () => copy("The address of this experiment", link())) : [],
       button("Copy as Python", () => copy("The cell", python(found()).code)),
       button("Copy as a picture", () => copy("The picture, as SVG,", picture(views()))),
+      html("div", { className: "lab-card" }, button("Copy my goals", () => copy("The card of your goals, as SVG,", card()))),
       button("Start over", () => change(DEFAULTS)));
     return html("div", { className: "lab-actions" }, row, said, text);
   }
@@ -2052,7 +2149,6 @@
   /** The panels that are shown, as one SVG file with the present colors. */
   function picture(views) {
     const shown = views.filter(({ element }) => !element.hidden), colors = getComputedStyle(shown[0].svg);
-    const values = VARIABLES.map((name) => `--ssm-${name}: ${colors.getPropertyValue(`--ssm-${name}`).trim()};`);
     const heights = [0, 0], wide = WIDTH + 20; // of the two columns
     const groups = shown.map(({ svg, panel }) => {
       const column = heights[0] <= heights[1] ? 0 : 1;
@@ -2062,12 +2158,32 @@
       const inside = draw("g", { transform: "translate(0 28)" }, copies);
       return draw("g", { transform: place }, label(0, 16, panel.title, "start", { "font-weight": "bold" }), inside);
     });
-    const [width, height] = [2 * wide, Math.max(...heights)];
+    return file([2 * wide, Math.max(...heights)], groups, colors);
+  }
+
+  /** Drawings as one SVG file with the colors that an element has. */
+  function file([width, height], groups, colors) {
+    const values = VARIABLES.map((name) => `--ssm-${name}: ${colors.getPropertyValue(`--ssm-${name}`).trim()};`);
     const whole = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "lab-svg" },
       draw("style", {}, `:root { ${values.join(" ")} } ${STYLE}`),
       bar(0, 0, width, height, "", { fill: "var(--ssm-paper)" }), groups);
     for (const one of whole.querySelectorAll(".lab-lit")) one.classList.remove("lab-lit");
     return new XMLSerializer().serializeToString(whole);
+  }
+
+  /** The ten goals as a card to show: the first rows of W of every system or head that reached one. */
+  function cardOf(won, colors) {
+    const kept = boxes, [wide, high] = [250, 250];
+    const tiles = GOALS.map(({ name }, i) => {
+      boxes = { key: "" }; // those of the board stay as they are
+      const { experiment } = read(won[i] || ""), few = settled({ ...experiment, n: Math.min(experiment.n, LIMITS.points) });
+      const W = won[i] ? matrixPicture(compute(few)).nodes : bar(SQUARE.left, SQUARE.top, SQUARE.side, SQUARE.side, "lab-axis");
+      return draw("g", { transform: `translate(${(i % 5) * wide} ${40 + Math.floor(i / 5) * high})` },
+        draw("g", { transform: "translate(8 26) scale(0.66)" }, W), label(20, 22, `${i + 1}. ${name}${won[i] ? " ✓" : ""}`, "start"));
+    });
+    boxes = kept;
+    const title = `The laboratory of Heads and States: ${Object.keys(won).length} of ten goals`;
+    return file([5 * wide, 40 + 2 * high], [label(20, 30, title, "start", { "font-weight": "bold" }), ...tiles], colors);
   }
 
   // 9. Chapters ----------------------------------------------------------------------------------------------
@@ -2867,7 +2983,7 @@
   root.Lab = {
     multiply, spectralNorm, matrixOf, lags, discretize, frequencyResponse, gain, lagRows, spectrum, bestHeads,
     headCount, softmaxCount, rowSumSpread, softmaxWeights, linearWeights, gatedWeights, ssdWeights, headBlocks,
-    softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python,
+    softmaxGradient, gatedGradient, gradientByDistance, EXAMPLES, read, write, compute, findings, python, GOALS,
     enliven: enlivenAll, render,
   };
 

@@ -594,6 +594,7 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
         ("system&n=20&poles=0.5@0.1x3,0.4@1x3", "no usable value for poles"),
         ("system&n=5&B=1,2;3", "no usable value for B"),
         ("attention&n=5&points=1;2&sharp=1e9", "no usable value for sharpness"),
+        ("system&n=20&goal=11", "no usable value for goal"),
     ],
 )
 def test_a_mangled_address_is_answered_in_a_sentence(board, address, said):
@@ -646,6 +647,113 @@ def test_the_morph_ends_in_a_state_space_model(board):
     assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
     page.get_by_role("button", name="Play").click()
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
+
+
+# Ten goals --------------------------------------------------------------------------------------------------
+
+# For each goal an experiment that reaches it, and the library's word for it: of a system and n, or of what
+# the copied cell of an attention head leaves behind.
+WON = [
+    ("system&n=20&poles=1@pi", lambda s, n: s.N == 2 and head_count(s, n) == 1),
+    (
+        "system&n=32&poles=0.9,0.9,0.9,0.9,0.9,0.9&B=random&C=random",
+        lambda s, n: (s.N, s.d, s.p) == (6, 2, 2) and head_count(s, n) == 1,
+    ),
+    ("system&n=20&poles=0.8&B=ones&C=ones&D=identity", lambda s, n: s.N == 1 and head_count(s, n) == 2),
+    ("system&n=60&poles=1@pi/2", lambda s, n: s.N == 2 and 0.49 < s.operator(n).floor(1) < 0.5),
+    (
+        "system&n=24&poles=0.95,0.94,0.93,0.92&p=4&d=4",
+        lambda s, n: head_count(s, n) == 4 and s.operator(n).floor(1) < 0.02,
+    ),
+    (
+        "system&n=20&poles=1@0.15",
+        lambda s, n: head_count(s, n) == 2 and head_count(s, n, "softmax") == 2,
+    ),
+    (
+        "system&n=20&poles=0.9,0.5&p=1&d=1&B=1;0&C=0,1",
+        lambda s, n: s.B.any() and s.C.any() and not s.lags(n).any(),
+    ),
+    (
+        "attention&n=10&heads=2&sharp=0",
+        lambda left: len(left["V"]) == 2 and left["W"].interaction_rank() == 1,
+    ),
+    ("attention&n=10&morph=1&decay=0.99", lambda left: left["weights"](left["x"])[0, -1].sum() < 0.1),
+    (
+        "attention&n=10&sharp=8&points=0.9,0.1;-0.4,0.5;-0.6,-0.2;0.1,-0.7;-0.3,-0.6;-0.8,0.3;-0.2,0.8;0.3,0.6"
+        ";-0.7,-0.5;0.5,-0.25",
+        lambda left: left["gradient"][9] > 1.2,
+    ),
+]
+GOAL = """([goal, address]) => {
+  const one = Lab.GOALS[goal], at = (address) => Lab.compute(Lab.read(address).experiment);
+  const found = at(address), { problems } = Lab.read(address);
+  const kept = Lab.read(Lab.write({ ...found.experiment, goal: goal + 1 })).experiment;
+  return {
+    won: one.reached(found), kept: one.reached(Lab.compute(kept)) && kept.goal === goal + 1, problems,
+    first: one.reached(at(one.address)), system: found.system, n: found.n, code: Lab.python(found).code,
+  };
+}"""
+
+
+@pytest.mark.parametrize("goal", range(10))
+def test_every_goal_can_be_reached_as_the_library_says_too(lab, goal):
+    address, reached = WON[goal]
+    found = lab(GOAL, [goal, address])
+    assert found["won"] and found["kept"] and not found["problems"] and not found["first"]
+    if found["system"]:
+        parts = (found["system"].get(name) for name in "ABCD")
+        assert reached(System(*(part and tensor(part) for part in parts)), found["n"])
+        return
+    left, default = {}, torch.get_default_dtype()
+    try:
+        exec(found["code"], left)
+        assert reached(left)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def test_goals_are_played_by_keys_remembered_and_shared(board):
+    page, seen = board(viewport={"width": 1366, "height": 768})
+    game, told = page.get_by_role("button", name="Ten goals"), page.locator(".lab-step")
+    card = page.get_by_role("button", name="Copy my goals")
+    assert not card.is_visible() and not page.locator(".lab-goal").first.is_visible()
+    game.press("Enter")
+    assert game.get_attribute("aria-pressed") == "true"
+    assert told.inner_text().startswith("Goal 1: Two states, one head.") and "2 heads" in seen()["summary"]
+    pole = page.locator(".lab-handle").first
+    pole.focus()
+    for _ in range(50):
+        pole.press("ArrowRight")
+    assert told.inner_text().startswith("Goal 1 is reached.") and all(page.evaluate(IN_SIGHT))
+    first, third = (
+        page.locator(".lab-goal").first,
+        page.get_by_role("button", name="3, More heads than states"),
+    )
+    assert first.get_attribute("aria-label") == "1, Two states, one head, reached"
+    link = address_once_kept(page, "@pi").removeprefix("#lab=")
+    assert link.endswith("&goal=1")
+    third.press("Enter")
+    assert told.inner_text().startswith("Goal 3: ") and third.get_attribute("aria-pressed") == "true"
+    assert page.locator("*:focus").get_attribute("aria-label").startswith("3, ")
+    card.click()
+    drawing = page.locator(".lab-board textarea").input_value()
+    assert ElementTree.fromstring(drawing).tag.endswith("svg") and "1 of ten goals" in drawing
+    page.reload()
+    assert page.locator(".lab-goal").first.get_attribute("aria-label").endswith("reached")
+    game.click()
+    assert page.locator(".lab-goal:visible").count() == 0 and told.inner_text().startswith("Three things")
+    other, again = board(link)
+    assert other.locator(".lab-step").inner_text().startswith("Goal 1 is reached.")
+
+
+def test_goals_are_played_by_a_finger(board):
+    page, seen = board("", "phone", is_mobile=True)
+    page.get_by_role("button", name="Ten goals").tap()
+    finger(page, on_disc(page, (math.cos(0.7), math.sin(0.7)))[0], (-250, 0))
+    page.wait_for_function("document.querySelector('.lab-step').textContent.startsWith('Goal 1')")
+    assert page.locator(".lab-step").is_visible()
+    boxes = [one.bounding_box() for one in page.locator(".lab-goal").all()]
+    assert min(min(box["width"], box["height"]) for box in boxes) >= 44
 
 
 # Live sliders of chapters -----------------------------------------------------------------------------------

@@ -207,6 +207,12 @@ def test_on_a_phone_sections_follow_the_first_and_a_reload_keeps_the_place(open_
     assert place > 2000 and abs(page.evaluate("scrollY") - place) < 3
 
 
+def test_works_cited_stand_beside_the_text_or_nowhere(open_page, disk):
+    for view, beside in (("light", True), ("phone", False)):
+        page = open_page(f"{disk}chapters/1-one-operator/two-ways-to-mix.html", view).page
+        assert page.locator(".margin-note").first.is_visible() == beside
+
+
 @pytest.mark.parametrize("name", ["heads.head_count", "operators.InteractionOperator.best_heads"])
 def test_an_old_address_of_the_reference_leads_to_the_entry(open_page, disk, name):
     """It was one page; its tables have the names, and the entry of a class its methods."""

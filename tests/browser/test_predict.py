@@ -164,6 +164,52 @@ def test_a_slider_stays_and_a_hand_on_it_lifts_its_veil(page):
     assert picture.is_visible() and page.evaluate(COVERED) == [True, True]
 
 
+# Of a veiled slider: what is seen beside its control, what lies upon it, whether its control takes a press.
+VEILED = """(slider) => {
+  slider.scrollIntoView({ block: "center", behavior: "instant" });
+  const here = slider.getBoundingClientRect(), control = slider.querySelector(":is(input, select)");
+  const { left, top, width, height } = control.getBoundingClientRect();
+  const meets = ({ left, top, right, bottom }) =>
+    left < here.right && here.left < right && top < here.bottom && here.top < bottom;
+  const shown = (selector, root) => [...root.querySelectorAll(selector)].filter((one) =>
+    one.checkVisibility({ visibilityProperty: true }) && one.getBoundingClientRect().width > 1);
+  return {
+    seen: shown("svg, img, figcaption", slider).map((one) => one.outerHTML.slice(0, 80)),
+    upon: shown(".predict-card", document).filter((one) => meets(one.getBoundingClientRect()))
+      .map((one) => one.outerHTML),
+    pressed: document.elementFromPoint(left + width / 2, top + height / 2) === control,
+  };
+}"""
+BY = {
+    "keys": ({"viewport": {"width": 1280, "height": 800}}, lambda control: control.press("ArrowRight")),
+    "mouse": ({"viewport": {"width": 900, "height": 800}}, lambda control: control.click()),
+    "finger": ({"viewport": {"width": 390, "height": 844}, "has_touch": True}, lambda control: control.tap()),
+}
+
+
+@pytest.mark.parametrize("by", BY)
+def test_every_veiled_slider_keeps_its_secret_and_a_hand_lifts_its_veil(browser, built, by):
+    options, touch = BY[by]
+    pages = [
+        one for one in chapters(built) if re.search(r">Predict</p>.*ssm-slider", one.read_text("utf-8"), re.S)
+    ]
+    context, tried = browser.new_context(**options), []
+    for one in pages:
+        page = context.new_page()
+        page.goto(one.as_uri())
+        for name in page.locator(".predict-veiled").evaluate_all("(all) => all.map(({ id }) => id)"):
+            slider = page.locator(f"#{name}")
+            found = slider.evaluate(VEILED)
+            assert found == {"seen": [], "upon": [], "pressed": True}, name
+            touch(slider.locator(":is(input, select)"))
+            found = slider.evaluate(VEILED)
+            assert len(found["seen"]) > 1 and not found["upon"], name
+            tried.append(name)
+        page.close()
+    context.close()
+    assert len(tried) > 8 and "ssm-slider-alibi-signs" in tried, tried
+
+
 def test_without_javascript_nothing_is_covered_and_the_item_is_text(browser, disk):
     page = browser.new_page(java_script_enabled=False)
     page.goto(disk + PAGE)
