@@ -154,8 +154,10 @@
     all.forEach((section, i) => {
       if (Number(section.dataset.length) > length || (half && (i >= second) !== (half[1] === "2"))) return section.remove();
       minute += Number(section.dataset.minutes);
-      section.querySelector(".clock").textContent = section.dataset.minutes + " min, until minute " + minute + ".";
+      const clock = section.querySelector(".clock"); // students have neither notes nor lengths
+      if (clock) clock.textContent = section.dataset.minutes + " min, until minute " + minute + ".";
     });
+    if (!select) return;
     if (Array.from(select.options).some((option) => option.value === chosen)) select.value = chosen;
     if (PRINTED) return select.closest(".length").remove();
     select.addEventListener("change", () => { location.search = select.value ? "?length=" + select.value : ""; });
@@ -195,6 +197,7 @@
     const slides = document.querySelector(".slides");
     cut(slides);
     slides.querySelectorAll(".ask").forEach(choices);
+    if (PRINTED) slides.querySelectorAll(".cover").forEach((one) => one.remove());
     if (window.Stage) Stage.prepare(slides, PRINTED);
     slides.classList.add("measuring");
     await MathJax.startup.promise;
