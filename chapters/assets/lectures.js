@@ -123,7 +123,8 @@
   function keys(event) {
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
     const field = "input[type=number], select:not(.ssm-slider-control select)";
-    if (!event.isTrusted || (focused.matches(field) && !/^Page/.test(event.key))) return;
+    const typed = focused.matches(".run label input, .choices input"); // a bet, a show of hands: then the next key
+    if (!event.isTrusted || (focused.matches(field) && !(typed ? /^(Page|Arrow(Left|Right))/ : /^Page/).test(event.key))) return;
     if (focused.matches("select") && /^( |Enter|F4)$/.test(event.key)) return; // opens the menu
     const moved = [...Reveal.getCurrentSlide().querySelectorAll("input[type=range], .ssm-slider-control select")];
     if (event.shiftKey && way) move(moved.find((one) => one.offsetParent), event.key, way[1]);
