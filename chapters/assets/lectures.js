@@ -123,7 +123,8 @@
   function keys(event) {
     const focused = document.activeElement, way = /^Arrow(Up|Right)?/.exec(event.key);
     const field = "input[type=number], select:not(.ssm-slider-control select)";
-    if (!event.isTrusted || (focused.matches(field) && !/^Page/.test(event.key))) return;
+    const typed = focused.matches(".run label input, .choices input"); // a bet, a show of hands: then the next key
+    if (!event.isTrusted || (focused.matches(field) && !(typed ? /^(Page|Arrow(Left|Right))/ : /^Page/).test(event.key))) return;
     if (focused.matches("select") && /^( |Enter|F4)$/.test(event.key)) return; // opens the menu
     const moved = [...Reveal.getCurrentSlide().querySelectorAll("input[type=range], .ssm-slider-control select")];
     if (event.shiftKey && way) move(moved.find((one) => one.offsetParent), event.key, way[1]);
@@ -154,8 +155,10 @@
     all.forEach((section, i) => {
       if (Number(section.dataset.length) > length || (half && (i >= second) !== (half[1] === "2"))) return section.remove();
       minute += Number(section.dataset.minutes);
-      section.querySelector(".clock").textContent = section.dataset.minutes + " min, until minute " + minute + ".";
+      const clock = section.querySelector(".clock"); // students have neither notes nor lengths
+      if (clock) clock.textContent = section.dataset.minutes + " min, until minute " + minute + ".";
     });
+    if (!select) return;
     if (Array.from(select.options).some((option) => option.value === chosen)) select.value = chosen;
     if (PRINTED) return select.closest(".length").remove();
     select.addEventListener("change", () => { location.search = select.value ? "?length=" + select.value : ""; });
@@ -195,6 +198,7 @@
     const slides = document.querySelector(".slides");
     cut(slides);
     slides.querySelectorAll(".ask").forEach(choices);
+    if (PRINTED) slides.querySelectorAll(".cover").forEach((one) => one.remove());
     if (window.Stage) Stage.prepare(slides, PRINTED);
     slides.classList.add("measuring");
     await MathJax.startup.promise;

@@ -3,10 +3,10 @@
     python -m headsandstates.site.course      # into _build/course
 
 ``students`` has the site and its notebooks without solutions, and decks without answers and notes.
-``instructors`` has the site, the notebooks with folded solutions, for each chapter a master notebook whose
-exercises grade themselves (``otter assign`` makes a student's notebook and an autograder), the decks'
-questions with choices as quizzes, and three variants of the exam with their keys. In both, ``decks`` has
-each deck as one file that opens alone.
+``instructors`` has the site, the notebooks with folded solutions, for each chapter with exercises a master
+notebook (``otter assign`` makes a student's notebook and an autograder; exercises without a grader come with
+the book's solution and what their points are for), the decks' questions with choices as quizzes, and three
+variants of the exam with their keys. In both, ``decks`` has each deck as one file that opens alone.
 """
 
 import shutil
@@ -25,6 +25,7 @@ from headsandstates.site.portable import portable
 from headsandstates.site.questions import write as write_quizzes
 from headsandstates.site.root import book_root
 from headsandstates.site.site import pages_address
+from headsandstates.site.solutions import collect
 
 TARGET = Path("_build/course")
 LECTURES = "chapters/appendix/lectures"
@@ -71,7 +72,8 @@ def main():
     for name in names:
         shutil.copyfile(students / f"notebooks/{name}.ipynb", students / f"site/_sources/{name}.ipynb")
     write_all(root, instructors / "notebooks", names, "text")
-    write_all(root, instructors / "masters", names, "graded")
+    asking = {exercise.docname for exercise in collect(root)[0]}
+    write_all(root, instructors / "masters", [name for name in names if name in asking], "graded")
     for whose in (students, instructors):
         decks(root, whose / "site", whose / "decks")
     write_quizzes(root, instructors / "quizzes")

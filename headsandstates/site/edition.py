@@ -4,7 +4,7 @@
     python -m headsandstates.site.edition --solutions run    # into _build/edition-that-solves
 
 ``course`` makes two more kinds: without solutions, and masters for ``otter assign``, in which each exercise
-with a grader is a question and its stars are the points.
+is a question and its stars are the points; those without a grader are for somebody to read.
 
 A reader's notebook holds the solutions as folded text: whoever runs all of it sees only own answers graded.
 
@@ -37,6 +37,10 @@ from headsandstates.site.stable_form import KERNEL, LANGUAGE
 from ssmbook.display.images import page_size
 
 TARGET, GRADED = "_build/edition", "check("
+RUBRIC = (
+    "One star: half a point for the right result, half for a reason. Three stars: a point for a claim that "
+    "could fail, one for its proof or measurement, one for where it stops being true."
+)
 TARGETS = {"text": TARGET, "run": "_build/edition-that-solves"}
 """Where the notebooks go whose solutions are text, or cells that run (to test them)."""
 # What a tag of the book means to a viewer or a test; the others are for the book's build alone.
@@ -116,7 +120,7 @@ def write(chapter, element):
         elif "solution" in classes:
             solution(chapter, child)
         elif "exercise" in classes:
-            if chapter.solutions == "graded" and GRADED in child.get_text():
+            if chapter.solutions == "graded":
                 begin_question(chapter, child)
             chapter.waiting.append(child)
             answer_cell(chapter, child)
@@ -174,7 +178,7 @@ def answer_cell(chapter, exercise):
     """An empty cell below the exercise: text for what is solved by hand (one star), code for the others."""
     name, words = title(exercise)
     chapter.flush()
-    if chapter.solutions == "graded" and GRADED in exercise.get_text():
+    if chapter.solutions == "graded":
         return  # comes with the solution
     if words.startswith("★ "):
         chapter.say(f"*Your answer to {name}:*")
@@ -187,12 +191,12 @@ def solution(chapter, element):
     chapter.flush()
     name = " ".join(element.find("p", class_="admonition-title").get_text().split()).partition(" (")[0]
     parts = element.find("section", recursive=False).find_all(recursive=False)
-    words = []
+    words, taken = [], []
     if chapter.solutions == "graded":
-        code = "\n\n".join(
-            next_code(chapter, part).source for part in parts if "cell" in part.get("class", [])
-        )
-        return end_question(chapter, code) if GRADED in code else None
+        taken = [next_code(chapter, part) for part in parts if "cell" in part.get("class", [])]
+        code = "\n\n".join(cell.source for cell in taken)
+        if GRADED in code:
+            return end_question(chapter, code)
     for is_code, members in groupby(parts, key=lambda part: "cell" in part.get("class", [])):
         if not is_code:
             words.append(markdown(members, chapter.address))
@@ -202,17 +206,20 @@ def solution(chapter, element):
                 words = []
                 code_cell(chapter, part, FOLDED_WHOLE, name)
             else:
-                words.append(quoted(next_code(chapter, part)))
+                words.append(quoted(taken.pop(0) if taken else next_code(chapter, part)))
+    if chapter.solutions == "graded":
+        return end_written(chapter, words)
     if chapter.solutions != "no":
         tell(chapter, name, words)
 
 
 def begin_question(chapter, exercise):
-    """What Otter wants in front of a question: a name of letters and digits, and the points."""
+    """What Otter wants in front of a question: its name in letters and digits, its points, and who grades."""
     chapter.flush()
     stars = title(exercise)[1].count("★")
     name = exercise["id"].removeprefix("ex-").replace("-", "_")
-    chapter.cells.append(new_raw_cell(f"# BEGIN QUESTION\nname: {name}\npoints: {stars}"))
+    read = "" if GRADED in exercise.get_text() else "\nmanual: true"
+    chapter.cells.append(new_raw_cell(f"# BEGIN QUESTION\nname: {name}\npoints: {stars}{read}"))
 
 
 def end_question(chapter, code):
@@ -251,6 +258,13 @@ def end_question(chapter, code):
         new_raw_cell("# END QUESTION"),
     ):
         chapter.cells.append(cell)
+
+
+def end_written(chapter, words):
+    """The book's solution of a question that somebody reads, and what its points are for."""
+    raw = [new_raw_cell(f"# {mark}") for mark in ("BEGIN SOLUTION", "END SOLUTION", "END QUESTION")]
+    said = "\n\n".join([*words, f"**Points.** {RUBRIC}"])
+    chapter.cells += [raw[0], new_markdown_cell(said), *raw[1:]]
 
 
 def tell(chapter, name, words):

@@ -160,9 +160,10 @@ class Reader:
         name, argument = match.groups() if match else ("", "")
         slide = env["slide"]
         if name == "show":
-            label, _, later = argument.partition(" ")
+            how, _, places = argument.partition(" at ")
+            label, _, later = how.partition(" ")
             slide.shown.append(label)
-            return shown(self.book, label, later) if self.book else ""
+            return shown(self.book, label, later, places.split()) if self.book else ""
         if name == "swap":  # a picture of the page's model, in whose place its heads live; on paper it stays
             slide.shown.append(HEADS)
             picture = shown(self.book, HEADS) if self.book else ""
@@ -192,8 +193,11 @@ def _code(text):
     return highlight(text, PythonLexer(), HtmlFormatter(cssclass="highlight"))
 
 
-def shown(book, label, later=""):
-    """The picture, slider or statement with this label, as a slide shows it; ``later`` with the answer."""
+def shown(book, label, later="", places=()):
+    """The picture, slider or statement with this label, as a slide shows it; ``later`` with the answer.
+
+    ``places`` are in percent of the width: what lies to the right of each is covered until the next key.
+    """
     docname, element = book.find(label)
     slider, image = element.select_one("figure.ssm-slider"), element.select_one("figure img")
     if slider is not None:
@@ -208,7 +212,11 @@ def shown(book, label, later=""):
         if each.name == "img":  # its smallest text, in pixels of the page
             each["data-text"] = f"{SMALLEST_PT / 72 * dpi / PIXELS:.2f}"
     classes = "shown fragment" if later else "shown"
-    return f'<div class="{classes}" data-label="{label}">{figure}</div>\n'
+    covers = "".join(
+        f'<div class="cover fragment fade-out" style="left: {left}%; right: {100 - int(right)}%"></div>'
+        for left, right in pairwise([*places, 100] if places else ())
+    )
+    return f'<div class="{classes}" data-label="{label}">{figure}{covers}</div>\n'
 
 
 def prepared(docname, element, keep_ids=False):

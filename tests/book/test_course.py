@@ -1,5 +1,6 @@
 """The course: students get the book without what gives solutions away, and exercises with a grade."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -20,6 +22,7 @@ from headsandstates.site.questions import gift, questions, text2qti, write
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "chapters/1-one-operator/two-ways-to-mix"
+QTI = "{http://www.imsglobal.org/xsd/ims_qtiasiv1p2}"
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +53,12 @@ def test_no_link_of_the_students_leads_to_what_is_gone(students):
 def test_a_master_has_each_grader_as_a_test_that_tells_right_from_wrong(built):
     cells = notebook(ROOT, CHAPTER, "graded").cells
     raw = [cell.source.partition("\n")[0] for cell in cells if cell.cell_type == "raw"]
-    count = raw.count("# BEGIN QUESTION")
-    assert raw[0] == "# ASSIGNMENT CONFIG" and count == 3
-    for begin in ("QUESTION", "SOLUTION", "TESTS"):
-        assert raw.count(f"# BEGIN {begin}") == raw.count(f"# END {begin}") == count
+    count = {what: raw.count(f"# BEGIN {what}") for what in ("QUESTION", "SOLUTION", "TESTS")}
+    assert raw[0] == "# ASSIGNMENT CONFIG" and raw.count("# END QUESTION") == count["QUESTION"]
+    assert count["SOLUTION"] == count["QUESTION"] == len(soup(built / f"{CHAPTER}.html").select(".exercise"))
+    assert (
+        count["TESTS"] == 3 and sum("**Points.**" in cell.source for cell in cells) == count["QUESTION"] - 3
+    )
     space = {}
     for cell in cells:
         imports = re.search(r"^(import|from) ", cell.source, re.M) and "!pip" not in cell.source
@@ -65,15 +70,31 @@ def test_a_master_has_each_grader_as_a_test_that_tells_right_from_wrong(built):
                 space["test_answer"](lambda *given: 0)
 
 
-def test_otter_makes_a_students_notebook_and_an_autograder(built, tmp_path):
+def test_otter_grades_a_right_a_wrong_and_an_empty_submission(built, tmp_path):
     pytest.importorskip("otter")
     name = "two-ways-to-mix.ipynb"
-    nbformat.write(notebook(ROOT, CHAPTER, "graded"), tmp_path / name)
+    master = notebook(ROOT, CHAPTER, "graded")
+    nbformat.write(master, tmp_path / name)
     command = [sys.executable, "-m", "otter", "assign", name, "dist", "--no-run-tests"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     given = (tmp_path / "dist/student" / name).read_text(encoding="utf-8")
     assert "answer_two_ways_to_mix" in given and "SOLUTION" not in given
-    assert len([*tmp_path.glob("dist/autograder/*.zip")]) == 1
+    (grader,) = tmp_path.glob("dist/autograder/*.zip")
+    right = [
+        re.sub(r"# (BEGIN|END) SOLUTION.*|  # SOLUTION", "", cell.source)
+        for cell in master.cells
+        if cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source
+    ]
+    for answers, score in ((right, 6), (["{} = lambda *given: 0"] * 3, 0), (["{} = ..."] * 3, 0)):
+        submission, left = nbformat.read(tmp_path / "dist/student" / name, 4), iter(answers)
+        for cell in submission.cells:
+            if asked := re.search(r"^(answer_\w+) = \.\.\.", cell.source, re.M):
+                cell.source = next(left).replace("{} =", f"{asked[1]} =")
+        nbformat.write(submission, tmp_path / name)
+        command = [sys.executable, "-m", "otter", "run", "-a", grader, name]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+        assert sum(float(test.get("score", 0)) for test in tests) == score
 
 
 def test_a_quiz_has_every_question_with_choices_and_one_right_answer():
@@ -115,8 +136,17 @@ def test_text2qti_makes_a_package_of_every_quiz(tmp_path):
     write(ROOT, tmp_path)
     for lecture in lectures(ROOT):
         package = zipfile.ZipFile(tmp_path / f"{lecture.name}.zip")
-        texts = "".join(package.read(name).decode() for name in package.namelist() if name.endswith(".xml"))
-        assert texts.count("multiple_choice_question") == len(questions(lecture))
+        (name,) = (
+            name for name in package.namelist() if "assessment" in name and "meta" not in name and "." in name
+        )
+        items = list(ElementTree.fromstring(package.read(name)).iter(f"{QTI}item"))
+        assert len(items) == len(questions(lecture))
+        for item, question in zip(items, questions(lecture), strict=True):
+            choices = [choice.get("ident") for choice in item.iter(f"{QTI}response_label")]
+            (right,) = item.iter(f"{QTI}varequal")
+            assert len(choices) == len(question.choices) and choices.index(right.text) == question.right
+            fields = [entry.text for entry in item.iter(f"{QTI}fieldentry")]
+            assert fields[:2] == ["multiple_choice_question", "1"]  # and its points
 
 
 def test_a_deck_as_one_file_fetches_nothing(built, tmp_path):

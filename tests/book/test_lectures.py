@@ -34,6 +34,7 @@ GREEK = (
 WORDS = re.compile(r"\\(?:text|mathrm|operatorname\*?|begin|end)\{[^}]*\}")
 SYMBOL = re.compile(r"\\(?P<command>[A-Za-z]+)|(?P<letter>[A-Za-z])")
 SYMBOLS_TO_START_WITH, PICTURES = 12, 6
+COVERED = re.compile(r"\{show\} ([\w-]+)(?: later)? at ")
 
 in_each = pytest.mark.parametrize("name", LECTURES)
 
@@ -108,8 +109,17 @@ def test_a_lecture_has_parts_questions_and_pictures(name):
     assert 25 <= len(lecture.slides) <= 40
     assert sum("{ask}" in slide.text for slide in lecture.slides) >= 3
     assert len({label for slide in lecture.slides for label in slide.shown}) >= PICTURES
+    bare = [slide.title for slide in lecture.slides if not re.search(r"\{(show|swap|run)\}", slide.text)]
+    assert len(bare) <= len(lecture.slides) / 5, bare
     for slide in lecture.slides:
         assert ("{ask}" in slide.text) <= ("{answer}" in slide.text), slide.title
+
+
+def test_pictures_build_up():
+    built_up = {
+        show for one in LECTURES.values() for slide in one.slides for show in COVERED.findall(slide.text)
+    }
+    assert len(built_up) >= 8
 
 
 @in_each

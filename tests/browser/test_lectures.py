@@ -8,6 +8,7 @@ from color_words import color_words, names
 from pypdf import PdfReader
 
 from headsandstates.site.built import soup
+from headsandstates.site.course import for_students
 from headsandstates.site.lectures import lectures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,6 +260,15 @@ def test_a_printed_deck_shows_the_picture_of_every_slide(deck, built, tmp_path, 
         pictures = {image["src"] for image in slide.select("img")}
         least = min(4, len(frames)) if frames else len(pictures)
         assert len(sheet.images) >= least, slide.h2.get_text()
+
+
+def test_a_students_deck_runs_without_answers_and_notes(open_page, built, tmp_path):
+    for_students(built, tmp_path / "site")
+    visit = open_page((tmp_path / "site/slides/trained.html").as_uri())
+    visit.page.wait_for_selector("html[data-ready=true]", state="attached")
+    total = visit.page.evaluate("Reveal.getTotalSlides()")
+    assert total == 1 + len(next(one for one in lectures(ROOT) if one.name == "trained").slides)
+    assert not visit.page.locator(".answer, aside.notes").count() and not visit.messages
 
 
 @pytest.mark.parametrize("name", DECKS)
