@@ -133,7 +133,7 @@ def ssd_scan(
     wide_head = trains and x.dtype == torch.float32 and x.shape[-1] * B.shape[-1] >= WIDE_HEAD
     if traced or x.is_meta or (engines.loops_for(x) and not wide_head):
         return _by_loop(*given)
-    if engines.kernels_for(x):
+    if x.device.type != "cpu" or engines.INTERPRETED:
         return _without_a_look(*given)
     y, end = _by_chunks(*given)
     # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence
