@@ -25,6 +25,19 @@ def lag_norms(A, B, C, n):
     return torch.stack(norms)
 
 
+@pytest.mark.guards("prop-lti-decay")
+def test_the_bound_is_attained_by_orthogonal_systems_and_needs_kappa_otherwise():
+    Q = torch.linalg.qr(randn(5, 5)).Q
+    eye, tau = torch.eye(5, dtype=F64), torch.arange(40)
+    bound = decay.diagonalizable_bound(System(0.8 * Q, eye, eye), tau)
+    assert torch.allclose(bound, lag_norms(0.8 * Q, eye, eye, 40))
+    steep = torch.tensor([[0.9, 50.0], [0.0, 0.8]], dtype=F64)  # non-normal: grows before it decays
+    eye = torch.eye(2, dtype=F64)
+    norms, bound = lag_norms(steep, eye, eye, 40), decay.diagonalizable_bound(System(steep, eye, eye), tau)
+    assert bool((norms <= bound).all()) and float(norms[5] / 0.9**5) > 100
+    assert float((norms / bound).max()) > 0.4
+
+
 def cycle(nu):
     eye = torch.eye(nu, dtype=F64)
     return eye.roll(1, dims=0), eye[:, :1], eye[:1]
