@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 
+from ssmbook.operators import InteractionOperator
 from ssmbook.systems import System
 from ssmbook.testing import draws as like
 
@@ -145,3 +146,20 @@ def close(got, wanted, tol=1e-12):
     assert got.shape == wanted.shape and got.dtype == wanted.dtype
     largest = float(wanted.abs().max()) if wanted.numel() else 0.0
     assert torch.allclose(got, wanted, rtol=0.0, atol=tol * largest)
+
+
+class Total(InteractionOperator):
+    """y_i = V (x_0 + … + x_i): an operator that writes no more than it must."""
+
+    def __init__(self, V, n):
+        super().__init__(V, V.shape[:-2], n, *V.shape[-2:])
+        self.V = V
+
+    def _apply(self, x):
+        return x.cumsum(-2) @ self.V.mT
+
+    def _scaled(self, factor):
+        return type(self)(factor * self.V, self.n)
+
+    def _mapped(self, change):
+        return type(self)(change(self.V), self.n)

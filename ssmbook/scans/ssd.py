@@ -83,7 +83,8 @@ def ssd_scan(
 
     On a CPU with Numba this is one loop; elsewhere, and for the gradients of wide heads in float32, chunks
     of 64 steps are matrix products, the states between chunks a :func:`diagonal_scan`. After
-    `dao2024transformers`.
+    `dao2024transformers`. On a GPU nothing waits for a result: what follows infinity is NaN there, and so
+    may be what follows a growth by more than the dtype holds within 64 steps.
 
     Parameters
     ----------
@@ -130,8 +131,15 @@ def ssd_scan(
         return _by_steps(*given)
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in given)
     wide_head = trains and x.dtype == torch.float32 and x.shape[-1] * B.shape[-1] >= WIDE_HEAD
-    loop = traced or x.is_meta or (engines.loops_for(x) and not wide_head)
-    return (_by_loop if loop else _by_chunks)(*given)
+    if traced or x.is_meta or (engines.loops_for(x) and not wide_head):
+        return _by_loop(*given)
+    if x.device.type != "cpu" or engines.INTERPRETED:
+        return _without_a_look(*given)
+    y, end = _by_chunks(*given)
+    # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence
+    # decides.
+    spoiled = active_transform(y) is None and not (is_finite(y) and is_finite(end))
+    return _by_steps(*given) if spoiled else (y, end)
 
 
 def _check(x, log_a, B, C, state) -> None:
@@ -155,7 +163,6 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     exp(s_i - s_j). An output is what its own chunk contributes, the sum above, and what the state
     before the chunk does.
     """
-    given = x, log_a, B, C, state
     T, Q = x.shape[-3], min(CHUNK, x.shape[-3])
 
     def chunks(t: Tensor) -> Tensor:
@@ -180,8 +187,19 @@ def _by_chunks(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
     h, end = diagonal(total.to(x.dtype).expand(left.shape), left, start, log=True)
     before = value_before(h, start).unflatten(-1, state.shape[-2:])
     y = within + sums.to(x.dtype).exp().unsqueeze(-1) * (C @ before.mT)
-    y, end = y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
-    # NaN, infinity and overflow spread within a chunk to earlier times: then the recurrence
-    # decides.
-    spoiled = active_transform(y) is None and not (is_finite(y) and is_finite(end))
-    return _by_steps(*given) if spoiled else (y, end)
+    return y.flatten(-3, -2)[..., :T, :].transpose(-3, -2), end.unflatten(-1, state.shape[-2:])
+
+
+def _without_a_look(x, log_a, B, C, state) -> tuple[Tensor, Tensor]:
+    """The scan by chunks on a GPU, which would have to wait if we looked whether the results are finite.
+
+    The chunks get zeros in place of what is not finite, which then turns into NaN what the recurrence
+    takes it to.
+    """
+    rates = log_a.nan_to_num(0.0, 0.0, -1000.0)
+    numbers = [t.nan_to_num(0.0, 0.0, 0.0) for t in (x, B, C, state)]
+    y, end = _by_chunks(numbers[0], rates, *numbers[1:])
+    of_x, of_a, of_B, of_C, of_state = (0 * t.detach() for t in (x, log_a.clamp(min=-1000.0), B, C, state))
+    since = (of_x + of_a.unsqueeze(-1)).cumsum(-3)
+    y = y + since + (of_B.sum(-1).cumsum(-2) + of_C.sum(-1)).unsqueeze(-1) + of_state.sum(-1).unsqueeze(-3)
+    return y, end + since.select(-3, -1).unsqueeze(-1) + of_B.sum(-3).unsqueeze(-2) + of_state

@@ -1,25 +1,41 @@
-"""The laws of sequence maps, and of those that run token by token."""
+"""The laws of sequence maps."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from ssmbook.maps import SequenceMap
-from ssmbook.testing._contract import Contract, refuses, same
 from ssmbook.testing._draws import draws
 
 LENGTH = 7
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
-class MapContract(Contract):
+def _same(name: str, got: Tensor, wanted: Tensor, rtol: float = 1e-11) -> None:
+    """Require shape, dtype, device, and entries up to ``rtol`` times the largest one."""
+    largest = float(wanted.detach().abs().max()) if wanted.numel() else 0.0
+    torch.testing.assert_close(got, wanted, rtol=0, atol=rtol * largest, msg=lambda text: f"{name}: {text}")
+
+
+def _refuses(call: Callable, *tensors: Tensor) -> None:
+    """Require that a call raises an error for the last of its tensors."""
+    try:
+        call(*tensors)
+    except (TypeError, ValueError):
+        return
+    raise AssertionError(f"{tensors[-1].dtype} of shape {tuple(tensors[-1].shape)} must be refused")
+
+
+class MapContract:
     """The laws of every sequence map.
 
     ``make(**new)`` returns your map, of any d and p; ``new`` holds the ``generator``,
-    ``dtype`` and ``device`` of its parameters. Every token must reach the output. Use
-    ``RecurrentMapContract`` for a map that also runs token by token.
+    ``dtype`` and ``device`` of its parameters. Every token must reach the output. What runs
+    token by token `check_layer` tries.
 
     >>> import torch
     >>> from ssmbook.maps import SequenceMap
@@ -43,6 +59,17 @@ class MapContract(Contract):
         """Return the map to be tested."""
         raise NotImplementedError("write how the map is made: def make(self, **new)")
 
+    def check(self) -> None:
+        """Run all laws; raise ``AssertionError`` with a line for each one that is broken."""
+        broken = []
+        for name in (name for name in dir(self) if name.startswith("test_")):
+            try:
+                getattr(self, name)()
+            except Exception as error:  # whatever a reader's class raises breaks the law
+                broken.append(f"{name}: {error or type(error).__name__}")
+        if broken:
+            raise AssertionError("\n".join(broken))
+
     def map(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> SequenceMap:
         """Return the map, the same on each call."""
         generator = torch.Generator(device).manual_seed(0)
@@ -57,20 +84,20 @@ class MapContract(Contract):
         x = self.tokens(m, 2, LENGTH)
         y, W = m(x), m.interaction(x)
         assert (y != 0).all(-1).any(), "the output is zero, so nothing is tested"
-        same("interaction(x) @ x", W @ x, y)
-        same("the sum over blocks", torch.einsum("...ijpd,...jd->...ip", W.to_dense(), x), y)
-        same("interaction(x) @ x without tokens", m.interaction(x[:, :0]) @ x[:, :0], m(x[:, :0]))
+        _same("interaction(x) @ x", W @ x, y)
+        _same("the sum over blocks", torch.einsum("...ijpd,...jd->...ip", W.to_dense(), x), y)
+        _same("interaction(x) @ x without tokens", m.interaction(x[:, :0]) @ x[:, :0], m(x[:, :0]))
 
     def test_zero_input_gives_zero_output_and_a_finite_interaction(self) -> None:
         m = self.map()
         zero = torch.zeros_like(self.tokens(m))
-        same("the output for x = 0", m(zero), zero.new_zeros(LENGTH, m.p))
+        _same("the output for x = 0", m(zero), zero.new_zeros(LENGTH, m.p))
         assert m.interaction(zero).to_dense().isfinite().all(), "interaction(0) must be finite"
 
     def test_batch_elements_do_not_mix(self) -> None:
         m = self.map()
         x = self.tokens(m, 3, LENGTH)
-        same("the output of a batch", m(x), torch.stack([m(element) for element in x]))
+        _same("the output of a batch", m(x), torch.stack([m(element) for element in x]))
 
     def test_later_tokens_change_nothing_where_the_map_is_causal(self) -> None:
         m = self.map()
@@ -112,7 +139,7 @@ class MapContract(Contract):
         (wanted,) = torch.autograd.grad(m(x).square().sum(), [first])
         (got,) = torch.autograd.grad((m.interaction(x) @ x).square().sum(), [first], allow_unused=True)
         assert got is not None, "interaction(x) is detached from the parameters"
-        same("the gradient through interaction(x)", got, wanted, 1e-10)
+        _same("the gradient through interaction(x)", got, wanted, 1e-10)
 
     def test_dtype_and_device_are_kept(self) -> None:
         for device in DEVICES:
@@ -122,73 +149,11 @@ class MapContract(Contract):
             found = {part.dtype for part in (y, W, W.to_dense(), *m.state_dict().values())}
             assert found == {torch.float32}, f"a map in float32 has parts in {found}"
             assert y.device == W.device == x.device, f"a part is not on {device}"
-            same("interaction(x) @ x in float32", W @ x, y, 1e-4)
+            _same("interaction(x) @ x in float32", W @ x, y, 1e-4)
 
     def test_wrong_tokens_are_refused(self) -> None:
         m = self.map()
         x = self.tokens(m)
         for wrong in (x[0], torch.cat([x, x], -1), x.float()):
-            refuses(m, wrong)
-            refuses(m.interaction, wrong)
-
-
-class RecurrentMapContract(MapContract):
-    """The laws of a map that also runs token by token; ``make`` returns a ``RecurrentMap``."""
-
-    def test_steps_make_the_whole(self) -> None:
-        m = self.map()
-        x = self.tokens(m, 2, LENGTH)
-        state, whole = None, m(x)
-        for i in range(LENGTH):
-            y_i, state = m.step(x[:, i], state)
-            same(f"the output of step {i}", y_i, whole[:, i])
-
-    def test_pieces_make_the_whole_and_leave_the_state(self) -> None:
-        m = self.map()
-        x, zero = self.tokens(m, 2, LENGTH), m.initial_state((2,))
-        whole, end = m(x, zero)
-        same("the output from the zero state", whole, m(x))
-        for cut in (0, 4, LENGTH):
-            first, state = m(x[:, :cut], zero)
-            before = state.clone()
-            second, after = m(x[:, cut:], state)
-            pieces = torch.cat([first, second], -2)
-            same("the outputs of two pieces", pieces, whole)
-            same("the state after two pieces", after, end)
-            assert torch.equal(state, before), "a call changed the state it was given"
-            for name, parameter in m.named_parameters():
-                (got,), (wanted,) = (
-                    torch.autograd.grad(y.square().sum(), [parameter], retain_graph=True)
-                    for y in (pieces, whole)
-                )
-                same(f"the gradient of {name} through two pieces", got, wanted, 1e-10)
-
-    def test_resets_part_packed_sequences(self) -> None:
-        m = self.map()
-        x = self.tokens(m, 2, LENGTH)
-        state = m.run(self.tokens(m, 2, 4, seed=3))[1]
-        for cuts in ((3, 5), (4, 4), (0, LENGTH - 1)):
-            resets = torch.arange(LENGTH) == torch.tensor(cuts)[:, None]
-            shared = resets[0] if cuts[0] == cuts[1] else resets
-            y, end = m(x, state, shared)
-            for i, cut in enumerate(cuts):
-                first, _ = m(x[i, :cut], state[i])
-                second, after = m(x[i, cut:], m.initial_state())
-                same("the outputs of packed sequences", y[i], torch.cat([first, second]))
-                same("the state after packed sequences", end[i], after)
-
-    def test_gradients_reach_the_initial_state(self) -> None:
-        m = self.map()
-        x = self.tokens(m, 3)
-        state = m.run(self.tokens(m, 4, seed=3))[1].detach().requires_grad_()
-        torch.autograd.gradcheck(lambda state: m(x, state), (state,))
-
-    def test_a_wrong_state_is_refused(self) -> None:
-        m = self.map()
-        x, state = self.tokens(m, 2, LENGTH), m.initial_state((2,))
-        for wrong in (m.initial_state(), state[..., :-1], state.to(torch.complex64)):
-            refuses(m.step, x[:, 0], wrong)
-            refuses(m, x, wrong)
-        resets = torch.zeros(2, LENGTH, dtype=torch.bool)
-        for wrong in (resets[:, 1:], resets[:1], resets.long()):
-            refuses(m, x, state, wrong)
+            _refuses(m, wrong)
+            _refuses(m.interaction, wrong)

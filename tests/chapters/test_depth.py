@@ -1,7 +1,5 @@
 """Depth as heads: the ranks that residual stacks reach, and what they cannot represent."""
 
-import math
-
 import pytest
 import torch
 from helpers import F64, randn
@@ -58,27 +56,6 @@ def test_reaching_a_rank_is_not_representing_every_operator_of_it():
     # coefficient of V_2 V_1 is A_2 A_1, so over strictly causal A_2, A_1 on n = 2 tokens it vanishes.
     alpha, V = randn(2, 1, 2, 2, seed=4).tril(-1), randn(2, 1, 3, 3, seed=5)
     assert dense_rank(alpha, V) == 2 < residual_depth_span(2, 1, 3)
-
-
-@pytest.mark.guards("prop-doubling-heads")
-@pytest.mark.parametrize("n", [2, 5, 33])
-@pytest.mark.parametrize("kind", ["nilpotent", "growing", "rotation", "zero"])
-def test_logarithmically_many_single_head_layers_are_any_state_matrix(kind, n):
-    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=F64)
-    A = {
-        "nilpotent": torch.diag(torch.ones(2, dtype=F64), 1),
-        "growing": 1.1 * randn(3, 3, seed=6),
-        "rotation": turn,
-        "zero": 0 * turn,
-    }[kind]
-    steps, ones = [2**layer for layer in range((n - 1).bit_length())], torch.ones(n, n, dtype=F64)
-    alpha = torch.stack([ones.tril(-step).triu(-step) for step in steps])[:, None]
-    V = torch.stack([torch.linalg.matrix_power(A, step) for step in steps])[:, None]
-    B, C = randn(len(A), 4, seed=7), randn(2, len(A), seed=8)
-    W = C @ residual_stack_operator(alpha, V).to_dense() @ B
-    target = LagOperator(System(A, B, C).lags(n)).to_dense()
-    assert len(steps) == math.ceil(math.log2(n))
-    assert (W - target).abs().max() < 1e-10 * target.abs().max()
 
 
 @pytest.mark.guards("prop-doubling-heads")

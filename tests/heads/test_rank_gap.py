@@ -125,26 +125,6 @@ def test_every_layer_with_one_head_fails_on_its_witness(seed):
 
 
 @pytest.mark.guards("prop-almost-every")
-@pytest.mark.parametrize(
-    "p,d,r", [(1, 1, 1), (1, 5, 1), (2, 2, 2), (3, 4, 2), (4, 4, 3), (5, 6, 4), (3, 3, 0)]
-)
-def test_reached_exactly_when_images_fit_and_early_lags_are_multiples(p, d, r):
-    n = 8
-    left, right = torch.randn(p, r, **like(1)), torch.randn(r, d, **like(2))
-    V, M = left @ right, left @ torch.randn(n, r, d, **like(3))
-    early = max(0, r - 1)
-    M[:early] = torch.randn(early, 1, 1, **like(4)) * V
-    assert reached(M, V)
-    for lag in range(early):
-        broken = M.clone()
-        broken[lag] += 0.05 * left @ torch.randn(r, d, **like(5))
-        assert not reached(broken, V)
-        assert reached(broken[:lag], V) or lag == 0
-    if r < p:
-        assert not reached(M + 0.05 * torch.randn(n, p, d, **like(6)), V)
-
-
-@pytest.mark.guards("prop-almost-every")
 def test_the_head_that_is_the_clock():
     M, x = clock(n=20), torch.randn(3, 50, 20, 2, **like(0))
     alpha = one_head_coefficients(M, EYE, x)

@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 import torch
-from helpers import F64, close, gen
+from helpers import F64, close, gen, tokens
 
 from ssmbook import maps
 from ssmbook.maps import RecurrentMap, SequenceMap, zoo
 from ssmbook.systems import System
-from ssmbook.testing import MapContract, RecurrentMapContract
+from ssmbook.testing import MapContract
 
 D, P, LENGTH = 4, 3, 9
 ZOO = zoo(D, P, LENGTH, generator=gen())
@@ -18,15 +18,60 @@ RECURRENT = [name for name, m in ZOO.items() if isinstance(m, RecurrentMap)]
 
 
 class TestEveryMap(MapContract):
-    @pytest.fixture(autouse=True, params=sorted(ZOO.keys() - set(RECURRENT)))
+    @pytest.fixture(autouse=True, params=ZOO)
     def made(self, request):
         self.make = lambda **new: zoo(D, P, LENGTH, **new)[request.param]
 
 
-class TestEveryRecurrentMap(RecurrentMapContract):
-    @pytest.fixture(autouse=True, params=RECURRENT)
-    def made(self, request):
-        self.make = lambda **new: zoo(D, P, LENGTH, **new)[request.param]
+@pytest.mark.parametrize("name", RECURRENT)
+def test_pieces_make_the_whole_and_leave_the_state(name):
+    m, x = ZOO[name], tokens(2, LENGTH, D)
+    zero = m.initial_state((2,))
+    whole, end = m(x, zero)
+    close(whole, m(x), 1e-11)
+    for cut in (0, 4, LENGTH):
+        first, state = m(x[:, :cut], zero)
+        before = state.clone()
+        second, after = m(x[:, cut:], state)
+        pieces = torch.cat([first, second], -2)
+        close(pieces, whole, 1e-11)
+        close(after, end, 1e-11)
+        assert torch.equal(state, before)
+        slopes = (
+            torch.autograd.grad(y.square().sum(), [*m.parameters()], retain_graph=True)
+            for y in (pieces, whole)
+        )
+        for got, wanted in zip(*slopes, strict=True):
+            close(got, wanted, 1e-10)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_resets_part_packed_sequences(name):
+    m, x = ZOO[name], tokens(2, LENGTH, D)
+    state = m.run(tokens(2, 4, D, seed=3))[1]
+    for cuts in ((3, 5), (4, 4), (0, LENGTH - 1)):
+        resets = torch.arange(LENGTH) == torch.tensor(cuts)[:, None]
+        y, end = m(x, state, resets[0] if cuts[0] == cuts[1] else resets)
+        for i, cut in enumerate(cuts):
+            first, _ = m(x[i, :cut], state[i])
+            second, after = m(x[i, cut:], m.initial_state())
+            close(y[i], torch.cat([first, second]), 1e-11)
+            close(end[i], after, 1e-11)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_gradients_reach_the_initial_state_and_a_wrong_one_is_refused(name):
+    m, x = ZOO[name], tokens(2, LENGTH, D)
+    state = m.run(tokens(4, D, seed=3))[1].detach().requires_grad_()
+    torch.autograd.gradcheck(lambda state: m(x[0, :3], state), (state,))
+    state, resets = m.initial_state((2,)), torch.zeros(2, LENGTH, dtype=torch.bool)
+    for wrong in (m.initial_state(), state[..., :-1], state.to(torch.complex64)):
+        for call, given in ((m.step, x[:, 0]), (m, x)):
+            with pytest.raises((TypeError, ValueError)):
+                call(given, wrong)
+    for wrong in (resets[:, 1:], resets[:1], resets.long()):
+        with pytest.raises((TypeError, ValueError)):
+            m(x, state, wrong)
 
 
 SINGLE = zoo(D, P, LENGTH, generator=gen(), dtype=torch.float32)

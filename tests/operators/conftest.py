@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers import Total
 
 from ssmbook.operators import (
     DenseOperator,
@@ -81,8 +82,8 @@ class Kind:
     d: int = 4
     causal: bool = False
 
-    def operator(self, batch=(), n=5):
-        random = partial(torch.randn, **draws(0))
+    def operator(self, batch=(), n=5, seed=0):
+        random = partial(torch.randn, **draws(seed))
         return self.make(random, batch, n, self.p, self.d), random
 
 
@@ -101,6 +102,7 @@ KINDS = {
     "transposed modal": Kind(transposed(modal)),
     "sum": Kind(total),
     "composed": Kind(composed),
+    "one's own": Kind(lambda random, batch, n, p, d: Total(random(*batch, p, d), n), causal=True),
 }
 
 

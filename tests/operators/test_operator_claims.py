@@ -1,4 +1,4 @@
-"""The statements about one operator and its heads, on more cases than the check cells of the book try."""
+"""The statements about one operator and its heads, on cases that the check cells of the book do not try."""
 
 import math
 
@@ -48,16 +48,6 @@ def test_the_path_operator_is_exact_and_causal(F, n, scale):
     W = path_operator(F, x, rtol=1e-11)
     same_map(W, x, F(x), 1e-8 * scale)
     assert (W.to_dense()[future(n)] == 0).all()
-
-
-@pytest.mark.guards("thm-path-operator")
-@pytest.mark.parametrize("F", CAUSAL)
-def test_its_rows_do_not_know_the_future(F):
-    x, other = randn(7, 3), randn(7, 3, seed=1)
-    other[:4] = x[:4]
-    here, there = (path_operator(F, z, 64).to_dense() for z in (x, other))
-    close(here[:4], there[:4])
-    assert not torch.allclose(here[4:], there[4:])
 
 
 @pytest.mark.guards("thm-path-operator")
@@ -113,19 +103,6 @@ def test_degree_zero_and_inhomogeneous_maps_are_outside_the_rule():
 
 
 @pytest.mark.guards("prop-non-uniqueness")
-@pytest.mark.parametrize(("n", "d", "p"), [(2, 1, 1), (1, 3, 2), (6, 3, 4)])
-def test_two_operators_at_one_input_differ_by_what_annihilates_it(n, d, p):
-    x, y = randn(n, d), randn(n, p)
-    secant, noise = secant_operator(y, x).to_dense(), randn(n, n, p, d)
-    N = noise - torch.einsum("ijpe,je,ld->ilpd", noise, x, x) / x.square().sum()
-    same_map(DenseOperator(secant + N), x, y)
-    assert N.abs().max() > 0.1
-    z = randn(n, d, seed=3)
-    difference = path_operator(running_gate, z, 64) + -1 * secant_operator(running_gate(z), z)
-    assert difference.apply(z).abs().max() < 1e-9
-
-
-@pytest.mark.guards("prop-non-uniqueness")
 def test_a_single_number_determines_its_operator():
     x, y = torch.tensor([[2.0]], dtype=F64), torch.tensor([[6.0]], dtype=F64)
     assert float(secant_operator(y, x).to_dense()) == 3.0  # nd = 1: nothing annihilates x
@@ -139,17 +116,6 @@ def test_the_secant_operator_has_the_product_of_the_ranks(rank_x, rank_y):
     secant = secant_operator(y, x)
     same_map(secant, x, y)
     assert secant.interaction_rank() == rank_x * rank_y
-
-
-@pytest.mark.guards("prop-non-uniqueness")
-def test_a_linear_map_is_read_off_from_inputs_of_one_token():
-    W = randn(4, 4, 2, 3)
-    F = DenseOperator(W).apply
-    inputs = torch.eye(12, dtype=F64).reshape(12, 4, 3)
-    columns = torch.stack([F(one) for one in inputs]).reshape(4, 3, 4, 2).permute(2, 0, 3, 1)
-    close(columns, W)
-    for X in (randn(4, 3), 100 * randn(4, 3, seed=5)):
-        close(path_operator(F, X).to_dense(), W)
 
 
 def rearranged_spectrum(W):
@@ -184,18 +150,6 @@ def test_the_best_heads_miss_the_tail_of_the_spectrum(name):
         assert exact == (operator.interaction_rank() <= H)
 
 
-@pytest.mark.guards("thm-kronecker")
-def test_no_other_heads_do_better():
-    W = DenseOperator(randn(5, 5, 2, 3))
-    rows = W.to_dense().flatten(0, 1).flatten(1)
-    best = W.best_heads(2)
-    missed = (W.to_dense() - best.to_dense()).square().sum()
-    for seed in range(200):
-        nearby = best.V.flatten(1) + 10.0 ** -(seed % 5) * randn(2, 6, seed=seed)
-        Q = torch.linalg.qr(nearby.mT).Q
-        assert (rows - rows @ Q @ Q.mT).square().sum() >= missed * (1 - 1e-12)
-
-
 @pytest.mark.guards("prop-lag-optimum")
 @pytest.mark.parametrize(("n", "p", "d"), [(1, 2, 2), (9, 2, 3), (6, 1, 4)])
 def test_the_best_heads_of_a_time_invariant_target_are_kernels(n, p, d):
@@ -219,26 +173,6 @@ def test_a_causal_target_has_causal_best_heads_even_if_it_varies():
     assert (heads.alpha[:, future(6)] == 0).all()
     acausal = DenseOperator(randn(6, 6, 2, 3)).best_heads(3)
     assert acausal.alpha[:, future(6)].abs().min() > 0  # the hypothesis is needed
-
-
-@pytest.mark.guards("prop-gauge")
-def test_every_gauge_keeps_the_operator():
-    alpha, V, G = randn(2, 4, 6, 6), randn(4, 3, 2), randn(4, 4) + 2 * torch.eye(4, dtype=F64)
-    new_V = torch.einsum("hg,gpd->hpd", G, V)
-    new_alpha = torch.einsum("gh,bgij->bhij", torch.linalg.inv(G), alpha)
-    close(FactorizedOperator(new_alpha, new_V).to_dense(), FactorizedOperator(alpha, V).to_dense())
-
-
-@pytest.mark.guards("prop-gauge")
-def test_at_full_span_every_other_pair_is_a_gauge_away():
-    alpha, V = randn(3, 5, 5), randn(3, 2, 2)
-    W = FactorizedOperator(alpha, V)
-    assert W.interaction_rank() == 3
-    best = W.best_heads(3)
-    close(best.to_dense(), W.to_dense())
-    G = torch.linalg.lstsq(V.flatten(1).mT, best.V.flatten(1).mT).solution.mT
-    close(torch.einsum("hg,gpd->hpd", G, V), best.V)
-    close(torch.einsum("gh,gij->hij", torch.linalg.inv(G), alpha), best.alpha)
 
 
 @pytest.mark.guards("prop-gauge")

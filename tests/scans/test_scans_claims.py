@@ -1,9 +1,4 @@
-"""Every proposition of the chapter *scans*, its traps and its seven forms, against code that does not share
-its own.
-"""
-
-import math
-from fractions import Fraction
+"""The traps of the chapter *scans*, its table of forms, its grader and its measured times."""
 
 import pytest
 import torch
@@ -18,81 +13,6 @@ from headsandstates.chapters.scans.counting import (
 )
 from headsandstates.exercises import check
 from ssmbook import scans
-
-
-@pytest.mark.guards("prop-scan-associative")
-def test_composition_is_associative_exactly_over_fractions():
-    pairs = [(Fraction(p, 7), Fraction(q, 3)) for p in (-9, 0, 1, 12) for q in (-4, 0, 5)]
-
-    def compose(late, early):
-        return late[0] * early[0], late[0] * early[1] + late[1]
-
-    for p in pairs:
-        for q in pairs:
-            for r in pairs:
-                assert compose(compose(r, q), p) == compose(r, compose(q, p))
-                h = Fraction(11, 13)
-                a, b = compose(compose(r, q), p)
-                assert a * h + b == r[0] * (q[0] * (p[0] * h + p[1]) + q[1]) + r[1]
-    assert compose(pairs[0], pairs[-1]) != compose(pairs[-1], pairs[0])
-
-
-@pytest.mark.guards("prop-chunked")
-@pytest.mark.parametrize("cuts", [[0, 50], [0, 1, 2, 50], [0, 17, 18, 49, 50], list(range(51))])
-def test_any_cut_gives_the_recurrence(cuts):
-    a, b, c = rand(50, 3), rand(50, 3, seed=1), rand(3, seed=2)
-    a[20:25] = 0
-    h, _ = scans.diagonal_scan_naive(a, b, c)
-    for low, high in zip(cuts, cuts[1:], strict=False):
-        inside, end = scans.diagonal_scan_naive(a[low:high], b[low:high], c)
-        torch.testing.assert_close(inside, h[low:high])
-        _, from_zero = scans.diagonal_scan_naive(a[low:high], b[low:high])
-        c = a[low:high].prod(0) * c + from_zero
-        torch.testing.assert_close(c, end)
-
-
-@pytest.mark.guards("prop-two-level-powers")
-@pytest.mark.parametrize("T", [1, 2, 3, 4, 17, 100, 257])
-def test_two_level_powers(T):
-    L = math.isqrt(T - 1) + 1
-    n = -(-T // L)
-    assert L == math.ceil(math.sqrt(T)) and L - 1 + n - 1 < 2 * math.sqrt(T) and T <= n * L
-    power = torch.linalg.matrix_power
-    for A in (rand(4, 4) / 2, torch.diag(torch.ones(3, dtype=F64), 1)):
-        B, C = rand(4, 2, seed=1), rand(3, 4, seed=2)
-        rows = torch.cat([C @ power(A, i * L) for i in range(n)])
-        columns = torch.cat([power(A, j) @ B for j in range(L)], 1)
-        blocks = (rows @ columns).view(n, 3, L, 2).transpose(1, 2).reshape(n * L, 3, 2)[:T]
-        torch.testing.assert_close(blocks, torch.stack([C @ power(A, t) @ B for t in range(T)]))
-        torch.testing.assert_close(blocks, scans.lti_kernel(A, B, C, T))
-
-
-@pytest.mark.guards("prop-ssd-block")
-def test_blocks_of_a_scalar_gated_recurrence():
-    T, P, N, Q = 48, 3, 4, 12
-    x, B, C = rand(T, P), rand(T, N, seed=1), rand(T, N, seed=2)
-    a = torch.rand(T, generator=torch.Generator().manual_seed(3), dtype=F64)
-    table = torch.zeros(T, T, dtype=F64)
-    for i in range(T):
-        for j in range(i + 1):
-            table[i, j] = math.prod(a[j + 1 : i + 1].tolist()) * float(C[i] @ B[j])
-    y, _ = scans.ssd_scan_naive(x[:, None], a.log()[:, None], B[:, None], C[:, None])
-    torch.testing.assert_close(table @ x, y[:, 0])
-    S = torch.zeros(P, N, dtype=F64)
-    for u in range(0, T, Q):
-        chunk, g = slice(u, u + Q), a[u : u + Q]
-        s = g.cumprod(0)
-        r = torch.stack([g[j + 1 :].prod() for j in range(Q)])
-        D = torch.stack(
-            [torch.stack([g[j + 1 : i + 1].prod() * (j <= i) for j in range(Q)]) for i in range(Q)]
-        )
-        m = (C[chunk] @ B[chunk].T) * D
-        torch.testing.assert_close(m, table[chunk, chunk])
-        torch.testing.assert_close(m @ x[chunk] + s[:, None] * (C[chunk] @ S.T), y[chunk, 0])
-        S = s[-1] * S + x[chunk].T @ (r[:, None] * B[chunk])
-        for v in range(0, u, Q):
-            assert torch.linalg.matrix_rank(table[chunk, v : v + Q], rtol=1e-10) <= N
-    assert torch.linalg.matrix_rank(table[:Q, :Q]) == Q
 
 
 def test_rosetta_matrix_rounds_once_and_leaves_out_the_half_precision_transform():

@@ -154,7 +154,7 @@ def test_all_this_without_numba():
 @pytest.mark.skipif(os.environ.get("SSMBOOK_NUMBA") == "0", reason="this is a process without Numba")
 def test_all_this_by_triton_kernels_in_their_interpreter():
     pytest.importorskip("triton")
-    kinds = "diagonal", "logarithms", "selective", "zero-order hold"
+    kinds = "diagonal", "logarithms", "selective", "zero-order hold", "ssd"
     chosen = [f"test_a_scan_is_its_naive_twin[33-{kind}]" for kind in kinds]
     chosen += [f"test_less_precision[dtype0-{kind}]" for kind in kinds[:1]]  # long enough for parts of time
     chosen += [f"test_a_decay_of_zero_separates_packed_sequences[{kind}]" for kind in kinds[:2]]
@@ -165,6 +165,7 @@ def test_all_this_by_triton_kernels_in_their_interpreter():
             ("numerics", "a_selective_scan_keeps_what_a_slow_decay_lacks_of_one[zoh]"),
             ("not_finite", "a_selective_scan_forgets_and_overflows_as_its_recurrence"),
             ("not_finite", "a_growing_recurrence_is_not_cut_into_parts"),
+            ("not_finite", "nan_of_each_argument_of_ssd_spreads_as_in_the_recurrence"),
         )
     ]
     run(*PYTEST, *nodes, SSMBOOK_NUMBA="0", TRITON_INTERPRET="1")

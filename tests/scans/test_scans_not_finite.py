@@ -1,8 +1,12 @@
 """Overflow, NaN and infinity come out as in the recurrence itself."""
 
+import os
+from contextlib import nullcontext
+
 import pytest
 import torch
 from scan_examples import draw
+from torch.overrides import TorchFunctionMode
 
 from ssmbook.scans import (
     diagonal_scan,
@@ -16,6 +20,7 @@ from ssmbook.scans import (
 )
 
 T = 3000
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on a CPU
 
 
 def agree(a, b, state=None):
@@ -135,6 +140,29 @@ def test_nan_stays_in_its_channel_of_selective_and_head_of_ssd():
     y, state = ssd_scan(x, log_a, B, B)
     torch.testing.assert_close((y, state), ssd_scan_naive(x, log_a, B, B), equal_nan=True)
     assert y[:1000].isfinite().all() and y[:, 0].isfinite().all() and y[1000:, 1, 2].isnan().all()
+
+
+class NoLook(TorchFunctionMode):
+    """Refuses what makes a GPU wait: a number, or the places of numbers, that Python asks for."""
+
+    ASKS = {"item", "tolist", "nonzero", "__bool__", "__int__", "__float__", "__index__"}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        assert getattr(function, "__name__", "") not in self.ASKS, function
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("which", ["x", "log_a", "B", "C", "state", "nothing"])
+def test_nan_of_each_argument_of_ssd_spreads_as_in_the_recurrence(which):
+    """On a GPU, whose kernels an interpreter stands for here, without a look at any number."""
+    given = dict(zip(("x", "log_a", "B", "C"), (draw(70, 2, m, seed=m) for m in (3, 1, 4, 5)), strict=True))
+    given |= {"log_a": -given["log_a"][..., 0].abs(), "C": given["C"][..., :4], "state": draw(2, 3, 4)}
+    given["log_a"][5] = -torch.inf
+    if which != "nothing":
+        given[which][(1, 2, 1) if which == "state" else (40, 1)] = torch.nan
+    with NoLook() if INTERPRETED else nullcontext():
+        found = ssd_scan(**given)
+    torch.testing.assert_close(found, ssd_scan_naive(**given), equal_nan=True)
 
 
 def test_growth_in_the_other_scans_overflows_to_infinity():
