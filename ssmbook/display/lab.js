@@ -1453,11 +1453,15 @@
     }
   }
 
+  // The address of the one experiment that has the whole screen and plays by itself; it stays until Close.
+  const STAGE = "#content-becomes-decay";
+
   // Where an experiment is kept: on a page in its address, an entry of the history for every gesture of a hand.
   const PAGE = {
     first: addressed,
     past: () => history.state?.lab || 0, // how many gestures can be undone
     keep(address, found, opened) {
+      if (location.hash === STAGE) return;
       if (opened) history.replaceState(history.state, "", PREFIX + address);
       else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
     },
@@ -1543,7 +1547,9 @@
       html("div", { className: "lab-grid" }, elements(views.slice(1)), shelf.element), foot, heard);
     stage.element.append(html("div", { className: "lab-row lab-near" }, elements(near)));
     const film = filming(desk, () => [stage, ...finish(views.filter(({ panel }) => FILMED.includes(panel.name)))]);
-    if (globalThis.Film) foot.firstChild.append(film.element); // where chapters/assets/film.js is
+    const whole = when(isSoftmax, { element: button("Full screen", () => { location.hash = location.hash === STAGE ? PREFIX + write(experiment) : STAGE; }), sync: () => {} });
+    const staged = [whole.element, globalThis.Film ? film.element : []].flat(); // Film is chapters/assets/film.js
+    if (home === PAGE) foot.firstChild.append(...staged);
     told.append(guide.words);
     root.classList.add("lab-home"); // whose width decides how the board is laid out
     drawn(false);
@@ -1574,7 +1580,7 @@
 
     function show() {
       found = compute(experiment);
-      for (const part of [...top, ...settings, ...near, film, stage]) part.sync(found);
+      for (const part of [...top, ...settings, ...near, film, whole, stage]) part.sync(found);
       for (const one of views) {
         one.element.hidden = Boolean(one.panel.mode) && one.panel.mode !== experiment.mode;
         one.stale = !one.element.hidden;
@@ -1601,6 +1607,22 @@
       if (opened || address !== kept) home.keep(address, found, opened);
       [kept, opened] = [address, false];
       undo.disabled = !home.past();
+    }
+
+    /** At the address of its own, content becomes decay on the whole screen, by itself where motion is wanted. */
+    function arrive() {
+      const on = location.hash === STAGE;
+      if (on === root.classList.contains("lab-full")) return;
+      root.classList.toggle("lab-full", on);
+      document.documentElement.classList.toggle("lab-over", on);
+      for (let node = root; node !== document.body; node = node.parentElement) {
+        for (const other of node.parentElement.children) if (other !== node) other.inert = on;
+      }
+      whole.element.textContent = on ? "Close" : "Full screen";
+      (on ? stage.element.lastChild : foot.firstChild).append(...staged);
+      if (!on) return;
+      reopen(TOUR[2].address);
+      if (!matchMedia("(prefers-reduced-motion: reduce)").matches) near[0].element.click();
     }
 
     /** Open what an address says, which is no gesture. */
@@ -1639,6 +1661,7 @@
     }
     (home === PAGE ? document : board).addEventListener("keydown", (event) => { // fields of text undo their own letters
       if (event.key === "Escape") drawn(false);
+      if (event.key === "Escape" && root.classList.contains("lab-full")) whole.element.click();
       if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.target.matches("textarea, [type=text]")) return;
       event.preventDefault();
       stepBack();
@@ -1651,6 +1674,9 @@
     show();
     root.replaceChildren(board);
     for (const { svg } of views) seen.observe(svg);
+    if (home !== PAGE) return;
+    addEventListener("hashchange", arrive);
+    arrive();
   }
 
   /** One panel as a figure. In W the arrow keys walk from block to block. */

@@ -465,6 +465,25 @@ def test_a_chip_sets_the_board_and_says_what_to_watch(board):
     assert page.locator(".lab-plane figcaption").is_visible()
 
 
+def test_content_becomes_decay_on_the_whole_screen(open_page, disk):
+    visit = open_page(f"{disk}chapters/laboratory.html#content-becomes-decay")
+    page = visit.page
+    expect(page.locator(".lab-summary")).to_contain_text("differ from those of the state")  # it begins with content
+    expect(page.locator(".lab-summary")).to_contain_text("is a state space model", timeout=20_000)  # by itself
+    shown = page.locator(".lab-board > :visible, .lab-grid > figure:visible").count()
+    box, (wide, high) = page.locator(".lab-full").bounding_box(), page.evaluate("[innerWidth, innerHeight]")
+    assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, wide, high) and shown >= 4
+    assert page.evaluate("location.hash") == "#content-becomes-decay"
+    page.keyboard.press("Escape")
+    expect(page.locator(".lab-full")).to_have_count(0)
+    assert page.evaluate("location.hash").startswith("#lab=attention") and not page.locator("[inert]").count()
+    page.get_by_role("button", name="Full screen", exact=True).click()
+    expect(page.locator(".lab-full")).to_be_visible()
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.locator(".lab-full")).to_have_count(0)
+    assert not visit.messages
+
+
 def test_on_a_phone_the_disc_stays_while_the_panels_pass(board):
     page, _ = board("", "phone", is_mobile=True)
     page.locator(".lab-plane").evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
