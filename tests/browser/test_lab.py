@@ -467,9 +467,9 @@ def test_a_chip_sets_the_board_and_says_what_to_watch(board):
 
 def test_content_becomes_decay_on_the_whole_screen(open_page, disk):
     visit = open_page(f"{disk}chapters/laboratory.html#content-becomes-decay")
-    page = visit.page
-    expect(page.locator(".lab-summary")).to_contain_text("differ from those of the state")  # it begins with content
-    expect(page.locator(".lab-summary")).to_contain_text("is a state space model", timeout=20_000)  # by itself
+    page, summary = visit.page, visit.page.locator(".lab-summary")
+    expect(summary).to_contain_text("differ from those of the state")  # it begins with content
+    expect(summary).to_contain_text("is a state space model", timeout=20_000)  # by itself
     shown = page.locator(".lab-board > :visible, .lab-grid > figure:visible").count()
     box, (wide, high) = page.locator(".lab-full").bounding_box(), page.evaluate("[innerWidth, innerHeight]")
     assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, wide, high) and shown >= 4
