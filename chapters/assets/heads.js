@@ -360,6 +360,7 @@
         yield;
         post({ id, meters: yield* meter(edits) });
         const known = (cache.text.damage ??= []);
+        if (known.length) post({ id, damage: known }); // of a text that was asked before
         for (let key = known.length; key < model.layers * model.heads; key++) {
           const alone = yield* forward(model, tokens, { [key]: { content: 0 } }, plain);
           const { bits } = guesses(model, tokens, alone.logits);

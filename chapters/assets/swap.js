@@ -525,7 +525,7 @@
       const how = edit.states ? `Its states are the best ${edit.states} for this text, chosen knowing all of it. `
         : edit.causal ? "Its causal states know nothing of what comes: the first token, the last eight, and twelve running sums. "
           : edit.window ? `It reads the first token and the last ${edit.window}. ` : "";
-      return `${how}Orange: known before, lost now.`;
+      return Object.keys(state.edits).length ? `${how}Orange: known before, lost now.` : "Underlined: the model’s first guess was right. Click a word to see what comes after it.";
     }
 
     function draw() {

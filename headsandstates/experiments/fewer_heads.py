@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from itertools import combinations
@@ -65,10 +65,12 @@ class Layer(NamedTuple):
 
     Parameters
     ----------
-    W_Q, W_O : Tensor (H, r, d), (H, p, r)
-        Weights of queries and outputs.
+    W_Q : Tensor (H, r, d)
+        Weights of queries.
     W_K, W_V : Tensor (G, r, d)
         Weights of keys and values.
+    W_O : Tensor (H, p, r)
+        Weights of outputs.
     seen : Observed
         Its heads on the fitted texts.
     x, y : Tensor (texts, n, d), (texts, n, p)
@@ -108,7 +110,17 @@ class Fewer(nn.Module):
         Keys that the queries see, from the cached ones (one group).
     """
 
-    def __init__(self, W_Q, W_K, W_V, W_O, key_of, value_of, mix=None, rebuild=None) -> None:
+    def __init__(
+        self,
+        W_Q: Tensor,
+        W_K: Tensor,
+        W_V: Tensor,
+        W_O: Tensor,
+        key_of: Iterable[int],
+        value_of: Iterable[int],
+        mix: Tensor | None = None,
+        rebuild: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.key_of, self.value_of = list(key_of), list(value_of)
         given = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "mix": mix, "rebuild": rebuild}
@@ -159,6 +171,7 @@ def rotated(q: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def as_it_is(at: Layer, _: int) -> Fewer:
+    """All heads."""
     return cut(at, range(len(at.W_Q)))
 
 
@@ -175,7 +188,7 @@ def merged(at: Layer, k: int) -> Fewer:
 
 
 def remixed(at: Layer, k: int) -> Fewer:
-    """The k attention matrices whose best remixed values err least; all read the values of all groups."""
+    """The best k attention matrices with remixed values; all read the values of all groups."""
     kept = best_scores(at, k)
     A, r = remix(at.seen, kept)[:, kept], at.W_V.shape[1]
     W_O = at.W_O.new_zeros(k, at.W_O.shape[1], len(at.W_V) * r)
@@ -193,6 +206,7 @@ def narrow_remixed(at: Layer, k: int) -> Fewer:
 
 
 def best_scores(at: Layer, k: int) -> list[int]:
+    """The k attention matrices whose best remixed values err least."""
     ways = combinations(range(len(at.W_Q)), k)
     return list(min(ways, key=lambda kept: missed_by(at.seen, remix(at.seen, kept))))
 
@@ -236,6 +250,7 @@ def rebuilt(at: Layer, _: int, values: bool = True) -> Fewer:
 
 
 def rebuilt_keys(at: Layer, k: int) -> Fewer:
+    """The keys of one group, linear maps to those of the others, and all values."""
     return rebuilt(at, k, values=False)
 
 
@@ -252,6 +267,7 @@ WAYS: dict[str, Callable[[Layer, int], Fewer]] = {
 
 
 def own(at: Layer, kept: Sequence[int]) -> Tensor:
+    """The mixing P of value maps that leaves some heads as they are, and no others."""
     P = at.seen.alphas.new_zeros(at.seen.H)
     P[list(kept)] = 1
     return P.diag()
@@ -332,6 +348,24 @@ def heal(new: Fewer, at: Layer, rope: tuple, fitted: int, ridges: list[float]) -
     """Refit the output weights of all heads by least squares to what the layer made of the fitted texts.
 
     A ridge holds them near to where they were, the one that errs least on the two other texts.
+
+    Parameters
+    ----------
+    new : Fewer
+        What takes the layer's place.
+    at : Layer
+        The layer, with its texts.
+    rope : tuple of Tensor
+        Cosines and sines of all positions.
+    fitted : int
+        How many texts are fitted; the others choose the ridge.
+    ridges : list of float
+        The ridges to try, as shares of the mean square.
+
+    Returns
+    -------
+    Fewer
+        A copy with other output weights.
     """
     parts = [
         (new.values(x[None], rope)[0].movedim(0, 1).flatten(1), y) for x, y in zip(at.x, at.y, strict=True)
@@ -352,7 +386,24 @@ def heal(new: Fewer, at: Layer, rope: tuple, fitted: int, ridges: list[float]) -
 
 @torch.no_grad()
 def missed(new: Fewer, at: Layer, rope: tuple, fitted: int) -> float:
-    """The share of the output's energy that is missed on the two texts that were not fitted."""
+    """The share of the output's energy that is missed on the two texts that were not fitted.
+
+    Parameters
+    ----------
+    new : Fewer
+        What takes the layer's place.
+    at : Layer
+        The layer, with its texts.
+    rope : tuple of Tensor
+        Cosines and sines of all positions.
+    fitted : int
+        How many texts were fitted.
+
+    Returns
+    -------
+    float
+        From 0; 1 where nothing is put out.
+    """
     y = at.y[fitted:]
     return float((new(at.x[fitted:], rope)[0] - y).square().sum() / y.square().sum())
 

@@ -104,7 +104,7 @@ class Bundles:
             files += (self.static / "formulas.css",)
         if not paths:
             return text
-        tag = tag.format(relpath(self.static / self.name(files, ending), page.parent))
+        tag = tag.format(relpath(self.static / self.name(files, ending), page.parent)) if files else ""
         at = pattern.search(text).start()
         if ending == "css":
             return text[:at] + tag + pattern.sub("", text[at:])

@@ -1661,6 +1661,7 @@
     }
     (home === PAGE ? document : board).addEventListener("keydown", (event) => { // fields of text undo their own letters
       if (event.key === "Escape") drawn(false);
+      if (event.key === "Escape") for (const sign of board.querySelectorAll('.lab-why[aria-expanded="true"]')) sign.click();
       if (event.key === "Escape" && root.classList.contains("lab-full")) whole.element.click();
       if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.target.matches("textarea, [type=text]")) return;
       event.preventDefault();
@@ -1840,7 +1841,8 @@
       title.textContent = system ? "Drag the poles" : "Drag the tokens";
       svg.setAttribute("aria-label", title.textContent);
       caption.textContent = system
-        ? "The angle of a pole is the rotation per token, its distance from the center the factor that remains."
+        ? "The angle of a pole is the rotation per token, its distance from the center the factor that remains. "
+          + "Arrow keys: left and right change the angle, up and down the distance."
         : "Tokens are points. The last one looks at the others; a thicker line is a larger weight.";
       const mirror = (pole, index) => (pole.pair ? [{ place: placeOf(mirrored(pole)), index }] : []);
       places = system
@@ -2152,22 +2154,26 @@
   function actions({ found, change }, views, link, card) {
     const said = html("p", { role: "status" });
     const text = html("textarea", { readOnly: true, rows: 8, hidden: true, "aria-label": "The text to copy" });
-    async function copy(words, content) {
+    async function copy(words, content, { currentTarget: pressed }) {
+      const name = (pressed.dataset.name ??= pressed.textContent);
       text.value = content;
       text.hidden = false;
       try {
         await navigator.clipboard.writeText(content);
         said.textContent = `${words} is in the clipboard.`;
+        pressed.textContent = "Copied"; // the sentence may be out of sight
+        setTimeout(() => { pressed.textContent = name; }, 1500);
       } catch {
         text.select();
+        text.scrollIntoView({ block: "nearest" });
         said.textContent = `${words} is selected below, ready to be copied.`;
       }
     }
     const row = html("div", { className: "lab-row" },
-      link ? button("Copy the link", () => copy("The address of this experiment", link())) : [],
-      button("Copy as Python", () => copy("The cell", python(found()).code)),
-      button("Copy as a picture", () => copy("The picture, as SVG,", picture(views()))),
-      html("div", { className: "lab-card" }, button("Copy my goals", () => copy("The card of your goals, as SVG,", card()))),
+      link ? button("Copy the link", (event) => copy("The address of this experiment", link(), event)) : [],
+      button("Copy as Python", (event) => copy("The cell", python(found()).code, event)),
+      button("Copy as a picture", (event) => copy("The picture, as SVG,", picture(views()), event)),
+      html("div", { className: "lab-card" }, button("Copy my goals", (event) => copy("The card of your goals, as SVG,", card(), event))),
       button("Start over", () => change(DEFAULTS)));
     return html("div", { className: "lab-actions" }, row, said, text);
   }

@@ -444,6 +444,8 @@ def test_hand_matrix_points_and_verdict_are_on_one_screen(board, width, height):
     assert 125 * scale * off < 1 and page.locator(".lab-plane svg").bounding_box() == before
     open_settings(page)
     assert all(page.evaluate(IN_SIGHT)) and page.get_by_label("tokens n").first.is_visible()
+    told, drawer = (page.locator(one).bounding_box() for one in (".lab-told", ".lab-settings"))
+    assert told["y"] + told["height"] <= drawer["y"]  # what a setting does is seen
     page.keyboard.press("Escape")
     assert not page.get_by_label("tokens n").first.is_visible()
 
@@ -594,6 +596,7 @@ def test_every_example_is_shown_in_words_and_numbers_and_copied(board):
         assert not look["problem"] and examples.input_value() == value
         assert len(look["panels"]) == (8 if value.startswith("system") else 7)
     page.get_by_role("button", name="Copy as Python").click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(0)  # but for a moment
     assert "scalar_decay_coefficients" in page.locator(".lab-board textarea").input_value()
     page.get_by_role("button", name="Copy as a picture").click()
     picture = page.locator(".lab-board textarea").input_value()

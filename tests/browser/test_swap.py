@@ -22,6 +22,10 @@ SEEN = """() => {
     changed: board.querySelectorAll(".swap-heads button span:not(:empty)").length,
   };
 }"""
+FRAMED = """() => {
+  const frames = [...document.querySelectorAll(".swap-heads button")].map((one) => one.style.borderColor);
+  return new Set(frames).size > 8;
+}"""
 SETTLED = """(text) => {
   const board = document.querySelector("[data-swap]");
   return board.dataset.settled && board.dataset.settled !== text;
@@ -62,7 +66,9 @@ def test_the_three_steps_on_one_screen(board):
     opened = board("#on-the-whole-screen")
     trained = opened.page.evaluate(SEEN)
     assert trained["engine"] == "worker" and trained["tall"] <= 0 and trained["right"] > 0.6 * trained["of"]
+    opened.page.wait_for_function(FRAMED, timeout=60_000)
     squeezed = opened.step(2)
+    opened.page.wait_for_function(FRAMED, timeout=20_000)  # the text is the same, and so are the frames
     assert squeezed["changed"] == 27 and squeezed["right"] >= trained["right"] - 3
     slider, rights = opened.page.locator(".swap-squeeze input"), []
     for states in (16, 4):
