@@ -92,7 +92,7 @@ class Layer(NamedTuple):
 
 
 class Fewer(nn.Module):
-    """Attention in the place of a layer's own, all of it trained.
+    """Attention in the place of a layer's own.
 
     Parameters
     ----------
@@ -387,6 +387,8 @@ def heal(new: Fewer, at: Layer, rope: tuple, fitted: int, ridges: list[float]) -
 @torch.no_grad()
 def missed(new: Fewer, at: Layer, rope: tuple, fitted: int) -> float:
     """The share of the output's energy that is missed on the two texts that were not fitted.
+
+    They chose the ridge of what is healed, so there it is a little too small.
 
     Parameters
     ----------
