@@ -1,8 +1,10 @@
 """What the heads of the page's model are worth: each one faded, carried by states, cut or merged.
 
     python -m headsandstates.experiments.page_heads TEXTS FILE
+    python -m headsandstates.experiments.page_heads TEXTS FILE --runs FOLDER
 
-``TEXTS`` as for ``page_model``. An edit says what becomes of one head: {"content": 0.3} multiplies its
+``TEXTS`` as for ``page_model``; with ``FOLDER``, where ``page_model`` trained them, other seeds are measured
+in place of the book's. An edit says what becomes of one head: {"content": 0.3} multiplies its
 scores, {"states": 4} carries it by the best four states that know the whole text, {"window": 4} leaves the
 last four tokens, its own among them, and the first, {"causal": True} leaves the last eight and the first and
 keeps the others in twelve running sums (``page_features``), {"cut": True} leaves nothing, and {"merge": True}
@@ -248,15 +250,27 @@ def measure(found: Measuring) -> dict[str, dict]:
     return {"as trained": trained, "heads": heads, "groups": rows, "page": page}
 
 
+def measure_seed(path: Path, texts: list[str]) -> dict[str, dict]:
+    """Return what is measured of the model of another run, its weights in 8 bits as the book's are."""
+    kept = page_model.quantized(torch.load(path, map_location="cpu")["model"])
+    found = measure(Measuring(page_model.with_weights(kept).requires_grad_(False), texts))
+    del found["page"]["grams"], found["page"]["random"], found["page"]["sentence"]
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("texts", type=Path)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--runs", metavar="FOLDER", type=Path, help="where other seeds were trained")
     given = parser.parse_args(arguments)
-    results = measure(
-        Measuring(page_model.load_trained().requires_grad_(False), page_model.novels(given.texts))
-    )
+    texts = page_model.novels(given.texts)
+    if given.runs:
+        runs = sorted(given.runs.glob("seed-*.pt"))
+        results = {path.stem.replace("-", " "): measure_seed(path, texts) for path in runs}
+    else:
+        results = measure(Measuring(page_model.load_trained().requires_grad_(False), texts))
     settings = {
         "texts": 60,
         "repeats": 60,
@@ -264,7 +278,8 @@ def main(arguments: list[str] | None = None) -> None:
         "numbers": "mean and standard deviation over texts",
     }
     command = "python -m headsandstates.experiments.page_heads TEXTS FILE"
-    whole = Results("page-heads", "full", settings, command, results=jsonable(results))
+    command += " --runs FOLDER" if given.runs else ""
+    whole = Results(given.file.stem, "full", settings, command, results=jsonable(results))
     write_json(given.file, FORMAT, asdict(whole))
 
 

@@ -34,7 +34,7 @@ from torch.nn import functional
 
 from headsandstates.experiments.results import FOLDER, FORMAT, digest, load_weights, save_weights
 from ssmbook import lens
-from ssmbook._json import versions, write_json
+from ssmbook._json import read_json, versions, write_json
 from ssmbook.lens._reading import Softmax
 from ssmbook.operators import FactorizedOperator
 
@@ -428,21 +428,30 @@ def quantized(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def load_trained() -> PageModel:
     """Return the model of the book: seed 0, 32.5 million tokens, weights in 8 bits."""
-    model, kept = PageModel(), load_weights(FOLDER / "page-model.safetensors")
+    return with_weights(load_weights(FOLDER / "page-model.safetensors"))
+
+
+def with_weights(kept: dict[str, Tensor]) -> PageModel:
+    """Return the model of weights that ``quantized`` made."""
+    model = PageModel()
     model.load_state_dict({name: kept[name] * kept.get(f"{name} scale", 1) for name in model.state_dict()})
     return model.eval()
 
 
 def keep(folder: Path, trained_on: str) -> None:
-    """Write the weights of seed 0, and the log of every seed in ``folder``, beside the other results."""
-    prepared = torch.load(folder / "tokens.pt")
-    held_out, results = prepared["sets"][2].long(), {}
+    """Write the weights of seed 0, and the log of every seed in ``folder``, beside the other results.
+
+    Seeds that ``folder`` does not have stay as they were kept before.
+    """
+    prepared, kept = torch.load(folder / "tokens.pt"), FOLDER / "page-model.json"
+    held_out, results = prepared["sets"][2].long(), read_json(kept, FORMAT)["results"]
     for path in sorted(folder.glob("seed-*.pt")):
         state, model = torch.load(path, map_location="cpu"), PageModel()
         model.load_state_dict(state["model"])
         found = {
             "tokens": state["step"] * ROWS * CONTEXT,
             "end": measure(model, held_out, prepared["letters"]),
+            "machine": trained_on,
         }
         if path.stem == "seed-0":
             notes = {"job": "seed 0", "command": COMMAND, **versions()}
@@ -453,8 +462,8 @@ def keep(folder: Path, trained_on: str) -> None:
         results[path.stem.replace("-", " ")] = found | {"log": state["log"]}
     settings = {"log": "bits of the log are those of 64 windows, of the end those of the whole text"}
     given = {"experiment": "page-model", "size": "full", "settings": settings, "command": COMMAND}
-    given |= {"versions": versions(), "machine": trained_on, "results": results}
-    write_json(FOLDER / "page-model.json", FORMAT, given)
+    given |= {"versions": versions(), "machine": "as each seed says", "results": results}
+    write_json(kept, FORMAT, given)
 
 
 def main(arguments: list[str] | None = None) -> None:

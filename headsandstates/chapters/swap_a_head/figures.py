@@ -34,3 +34,27 @@ def mosaics(text: str) -> Figure:
 def measured(name: str = "page-heads") -> dict:
     """Return what ``page_heads``, ``page_plan``, ``page_features`` or ``page_model`` measured."""
     return read_json(FOLDER / f"{name}.json", FORMAT)["results"]
+
+
+# Written before a head of any seed but the first was measured: the least and the most that was expected.
+PREDICTED = {
+    ("other heads, states 4", "bits"): (0.0, 0.15),
+    ("copy heads, states 8", "copying"): (0.25, 0.55),
+    ("copy heads, window 8", "copying"): (0.0, 0.02),
+    ("other heads, faded", "bits"): (5.0, 20.0),
+    ("other heads, faded", "copying"): (0.95, 1.0),
+    ("copy heads, faded", "copying"): (0.0, 0.05),
+    ("one head, cut", "bits"): (1.0, 10.0),
+    ("one head, merged", "bits"): (0.0, 1.0),
+}
+
+
+def rows_of_seed(found: dict) -> dict[tuple[str, str], list[float]]:
+    """Return the rows that ``PREDICTED`` names, mean and standard deviation over texts, of one seed.
+
+    The one head: of those that cost a bit when cut, the one whose merge leaves least of the cost.
+    """
+    layer, head = page_heads.KEYS[found["page"]["remove"]]
+    one = found["heads"][f"{layer}.{head}"]
+    rows = found["groups"] | {f"one head, {how}": one[how] for how in ("cut", "merged")}
+    return {(row, what): rows[row][what] for row, what in PREDICTED}
