@@ -55,6 +55,8 @@ FACTS = """() => {
     parted: all("span.math mjx-math").filter(leavesColumn).map(text),
     pushed: all(".pst-scrollable-table-container, .ssm-table, article pre:not(.cell_input *)")
       .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
+    silent: all("figure > figcaption")
+      .filter((node) => node.parentElement.checkVisibility() && !node.checkVisibility()).map(text),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     low: all("article *:not(mjx-container *)").filter((node) => words(node) && node.checkVisibility()
