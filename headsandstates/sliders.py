@@ -82,7 +82,7 @@ class Slider:
     start : int, default 0
         The index of the value that is shown first.
     live : str, optional
-        A view of ``ssmbook/display/lab.js``, which on the book's page draws the same for
+        A view of ``headsandstates/lab/lab.js``, which on the book's page draws the same for
         every number between the first value and the last, or for every name; its words at a
         value are those of ``alt``.
     given : dict, list or number, optional

@@ -12,13 +12,11 @@ from ssmbook.display.tables import number, table
 
 if TYPE_CHECKING:
     from ssmbook.display.images import show
-    from ssmbook.display.lab import Lab
     from ssmbook.display.pictures import block_heatmap, span_spectrum
     from ssmbook.display.style import COLORS, figure, label_line, use_style
 else:
     _HOMES = {
         "images": ("show",),
-        "lab": ("Lab",),
         "pictures": ("block_heatmap", "span_spectrum"),
         "style": ("COLORS", "figure", "label_line", "use_style"),
     }
@@ -35,6 +33,6 @@ else:
 
 
 __all__ = [
-    "COLORS", "Lab", "block_heatmap", "figure", "label_line", "number", "show", "span_spectrum",
+    "COLORS", "block_heatmap", "figure", "label_line", "number", "show", "span_spectrum",
     "table", "use_style",
 ]  # fmt: skip
