@@ -13,6 +13,15 @@ from numpy.typing import ArrayLike
 from ssmbook.display import COLORS
 from ssmbook.display.style import DIVERGING, LINES, SEQUENTIAL
 
+FAMILIES = {
+    "token by token": "gray",
+    "by position": "brown",
+    "key side": "head",
+    "value side": "state",
+    "gated or mixed": "purple",
+}
+"""The families of layers and their colors, in every chapter: the side of the keys has that of heads."""
+
 HEAD, STATE, LAG = "head", "state", "black"
 """The colors of attention heads, of states, and of what is given: lags, and the layer that they belong to."""
 
