@@ -145,7 +145,7 @@ $(PY):
 
 # Sphinx notices changed pages, not changed extensions, styles and scripts.
 $(FRESH): $(wildcard headsandstates/site/*.py headsandstates/site/templates/* headsandstates/chapters/theorem_map/*.py \
-  ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
+  headsandstates/sliders.py headsandstates/lab/* ssmbook/display/*.* chapters/assets/*) _config.yml requirements.txt
 	@rm -rf _build && mkdir _build && touch $@
 
 $(STAMP): requirements.txt pyproject.toml | $(PY)

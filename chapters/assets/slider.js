@@ -1,4 +1,4 @@
-// Moves the frames of every figure that ssmbook.display.Slider wrote into the page. Needs nothing and asks nobody.
+// Moves the frames of every figure that headsandstates.sliders wrote into the page. Needs nothing and asks nobody.
 (function () {
   "use strict";
 

@@ -162,7 +162,7 @@ _WRITTEN = re.compile(
     r'(?<!\.</span>)<span class="n">(\w+)</span>(?:<span class="o">\.</span><span class="n">(\w+)</span>)?'
 )
 _CODE = re.compile(r'(?<=<div class="highlight-ipython3 notranslate">).*?(?=</pre>)', re.DOTALL)
-_IMPORT = re.compile(r"^ *from (ssmbook[\w.]*) import ([^#\n]*)", re.MULTILINE)
+_IMPORT = re.compile(r"(?m)^ *from (ssmbook[\w.]*|headsandstates\.(?:lab|sliders)) import ([^#\n]*)")
 
 
 def imported_names(code, entries):

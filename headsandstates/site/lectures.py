@@ -34,7 +34,8 @@ from headsandstates.site.page import myst, page_names
 from headsandstates.site.root import book_root
 from headsandstates.site.site import pages_address
 from headsandstates.site.solutions import SOLUTION
-from ssmbook.display.images import FIGURE_DPI, FRAME_DPI, PIXELS
+from headsandstates.sliders import FRAME_DPI
+from ssmbook.display.images import FIGURE_DPI, PIXELS
 from ssmbook.display.style import SMALLEST_PT
 
 SOURCES, FOLDER = "chapters/lectures", "slides"

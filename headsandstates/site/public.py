@@ -6,7 +6,7 @@ from importlib import import_module
 
 import ssmbook
 
-BOOK = ("headsandstates.exercises", "headsandstates.experiments")
+BOOK = tuple(f"headsandstates.{name}" for name in ("exercises", "experiments", "lab", "sliders"))
 SUBPACKAGES = [name for name in ssmbook.__all__ if name not in ("System", "__version__")]
 FOLDERS = (*(f"ssmbook.{name}" for name in SUBPACKAGES), "ssmbook.scans.distributed", *BOOK)
 

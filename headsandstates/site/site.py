@@ -10,7 +10,8 @@ from urllib.parse import quote, urlsplit
 from docutils import nodes
 
 from headsandstates.site.built import BREAK, MOVED, after_html, rewrite
-from ssmbook.display.images import page_size, pixel_size, stacked
+from headsandstates.sliders import stacked
+from ssmbook.display.images import page_size, pixel_size
 
 MATHJAX_PACKAGE = "sphinx-mathjax-offline"
 # Of the package's 15 MB: the program, its fonts, what `\cancel` and the like load, and English speech.

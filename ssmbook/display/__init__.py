@@ -1,4 +1,4 @@
-"""Figures, operator pictures, sliders and tables, all with words and numbers that a test can compare.
+"""Figures, operator pictures and tables, all with words and numbers that a test can compare.
 
 What draws is imported when a name that draws is first used; `number` and `table` need
 nothing.
@@ -11,14 +11,12 @@ from ssmbook._extras import extra
 from ssmbook.display.tables import number, table
 
 if TYPE_CHECKING:
-    from ssmbook.display.images import Slider, show
-    from ssmbook.display.lab import Lab
+    from ssmbook.display.images import show
     from ssmbook.display.pictures import block_heatmap, span_spectrum
     from ssmbook.display.style import COLORS, figure, label_line, use_style
 else:
     _HOMES = {
-        "images": ("Slider", "show"),
-        "lab": ("Lab",),
+        "images": ("show",),
         "pictures": ("block_heatmap", "span_spectrum"),
         "style": ("COLORS", "figure", "label_line", "use_style"),
     }
@@ -35,6 +33,6 @@ else:
 
 
 __all__ = [
-    "COLORS", "Lab", "Slider", "block_heatmap", "figure", "label_line", "number", "show", "span_spectrum",
+    "COLORS", "block_heatmap", "figure", "label_line", "number", "show", "span_spectrum",
     "table", "use_style",
 ]  # fmt: skip

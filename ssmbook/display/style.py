@@ -31,15 +31,6 @@ Contrast at least 3:1 on white, told apart under protanopia, deuteranopia and tr
 SERIES = ("black", "purple", "brown", "sand", "head", "state")
 """The order in which lines that are neither heads nor states take their colors."""
 
-FAMILIES = {
-    "token by token": "gray",
-    "by position": "brown",
-    "key side": "head",
-    "value side": "state",
-    "gated or mixed": "purple",
-}
-"""The families of layers and their colors, in every chapter: the side of the keys has that of heads."""
-
 LINES = {
     "solid": "-",
     "dashed": (0, (5, 2)),

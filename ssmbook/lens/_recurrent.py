@@ -10,6 +10,7 @@ from ssmbook.lens._calls import Call, main_result, watch, without_padding
 from ssmbook.lens._reading import LayerOperator, Reading, convolve, heads_of_channels
 from ssmbook.maps.elementary import secant_slope
 from ssmbook.maps.linear_attention import decayed_products, scalar_decay_coefficients
+from ssmbook.maps.selective_ssm import selective_operator
 from ssmbook.operators import DiagonalOperator, LagOperator
 from ssmbook.operators.recurrent import ModalOperator
 
@@ -51,19 +52,9 @@ def read_selective(module: nn.Module, call: Call) -> Reading:
         selected = seen[module.x_proj][1].split([module.dt_proj.in_features, N, N], dim=-1)
     step, B, C = (call.one(part) for part in selected)
     delta = functional.softplus(step @ module.dt_proj.weight.mT + module.dt_proj.bias)
-    W = DiagonalOperator(_selective_channels(module, delta, B, C))
+    W = selective_operator(delta, -module.A_log.exp(), delta[..., None] * B[..., None, :], C, module.D)
     gate = functional.silu(call.one(seen[module.in_proj][1]).chunk(2, dim=-1)[1])
     return _gated(module, call, W, u, call.one(seen[module.out_proj][0][0]), gate)
-
-
-def _selective_channels(module, delta: Tensor, B: Tensor, C: Tensor) -> ModalOperator:
-    """One recurrence per channel: h_i = exp(Delta_i A) h_{i-1} + Delta_i B_i u_i, y_i = C_i h_i + D u_i."""
-    log_decay = delta.mT[..., None] * -module.A_log.exp()[:, None]
-    entered = delta.mT[..., None, None] * B[..., None, :, :, None]
-    *batch, d, n, N = log_decay.shape
-    read = C[..., None, :, None, :].expand(*batch, d, n, 1, N)
-    skip = module.D[:, None, None, None].expand(*batch, d, n, 1, 1)
-    return ModalOperator(log_decay, entered, read, skip)
 
 
 # Mamba-2, Bamba and Falcon-H1: one scalar decay per head (state space duality), followed by

@@ -106,13 +106,16 @@ class SelectiveSSM(RecurrentMap):
         return selective_scan(x, *self._select(x), self.D, state, discretization=self.discretization)
 
     def _interaction(self, x: Tensor) -> DiagonalOperator:
-        delta, A, B_bar, C = self.selection(x)
-        # One scalar recurrence per channel, (..., d, n, N); all of them are read out by the
-        # same C.
-        log_decay, entered = (values.transpose(-3, -2) for values in (delta[..., None] * A, B_bar))
-        read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, self.N)
-        skip = self.D[:, None, None, None].expand(*x.shape[:-2], self.d, x.shape[-2], 1, 1)
-        return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
+        return selective_operator(*self.selection(x), self.D)
+
+
+def selective_operator(delta: Tensor, A: Tensor, B_bar: Tensor, C: Tensor, D: Tensor) -> DiagonalOperator:
+    """The operator of a selective scan, delta (..., n, d), A (d, N), B_bar (..., n, d, N), C (..., n, N)."""
+    # One scalar recurrence per channel, (..., d, n, N); all of them are read out by the same C.
+    log_decay, entered = (values.transpose(-3, -2) for values in (delta[..., None] * A, B_bar))
+    read = C[..., None, :, None, :].expand(*entered.shape[:-1], 1, C.shape[-1])
+    skip = D[:, None, None, None].expand(*entered.shape[:-1], 1, 1)
+    return DiagonalOperator(ModalOperator(log_decay, entered[..., None], read, skip))
 
 
 class RGLRU(RecurrentMap):

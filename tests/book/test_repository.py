@@ -42,10 +42,8 @@ def test_no_file_is_large(files):
 
 def test_scripts_and_styles_are_our_own(files):
     found = {name for name in files if name.endswith((".js", ".css", ".woff", ".woff2", ".ttf"))}
-    places = {
-        f"ssmbook/display/{name}" if name.startswith(("lab.", "palette.")) else f"chapters/assets/{name}"
-        for name in OURS
-    }
+    homes = {"lab": "headsandstates/lab", "palette": "ssmbook/display"}
+    places = {f"{homes.get(name.partition('.')[0], 'chapters/assets')}/{name}" for name in OURS}
     assert found <= places | ELSEWHERE
 
 

@@ -12,7 +12,7 @@ import pytest
 from headsandstates.site.lectures import SOURCES, lectures
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [str(ROOT / "ssmbook/display/lab.js"), str(ROOT / "chapters/assets/stage.js")]
+FILES = [str(ROOT / "headsandstates/lab/lab.js"), str(ROOT / "chapters/assets/stage.js")]
 SCRIPT = """
 const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
 for (const file of given.files) require(file);

@@ -13,9 +13,9 @@ from browser.visit import finger
 from playwright.sync_api import expect
 from torch.nn.functional import logsigmoid, softplus
 
+from headsandstates.lab import Lab
 from headsandstates.site.built import chapters, soup
 from ssmbook import System
-from ssmbook.display import Lab
 from ssmbook.gradients import gradient_profile
 from ssmbook.heads import head_count
 from ssmbook.maps import linear_coefficients, scalar_decay_coefficients, softmax_coefficients
@@ -23,7 +23,7 @@ from ssmbook.maps.linear_attention import decayed_products
 from ssmbook.operators import FactorizedOperator, LagOperator
 from ssmbook.systems import jordan_block, rotation
 
-SCRIPT = Path(__file__).resolve().parents[2] / "ssmbook/display/lab.js"
+SCRIPT = Path(__file__).resolve().parents[2] / "headsandstates/lab/lab.js"
 TOLERANCE = 1e-12  # of the largest number
 PI = math.pi
 I2 = [[1.0, 0.0], [0.0, 1.0]]

@@ -7,7 +7,8 @@ import pytest
 from browser.visit import FOLD, SLIDER, VIEWS, steps, turn, visited
 
 from headsandstates.site.page import page_names
-from ssmbook.display.images import FIGURE_DPI, FRAME_DPI
+from headsandstates.sliders import FRAME_DPI
+from ssmbook.display.images import FIGURE_DPI
 from ssmbook.display.style import SMALLEST_PT
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,9 @@ from IPython.core.formatters import DisplayFormatter
 from nbclient import NotebookClient
 from PIL import Image
 
+from headsandstates.sliders import FRAME_BYTES, Slider, stacked
 from ssmbook import display
-from ssmbook.display.images import FIGURE_BYTES, FRAME_BYTES, render, stacked
+from ssmbook.display.images import FIGURE_BYTES, render
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 VALUES = [0.5, 0.9, 1, "∞ <&>"]
@@ -65,7 +66,7 @@ def words(value):
 
 
 def build(**options):
-    return display.Slider("ρ", VALUES, draw, words, **{"name": "toy", "start": 1, **options})
+    return Slider("ρ", VALUES, draw, words, **{"name": "toy", "start": 1, **options})
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_html_is_accessible(slider):
 
 
 def test_names_are_chosen_from_a_menu():
-    slider = display.Slider("layer", ["SSD", "RNN <&>"], draw, words, name="menu", start=1, live="layers")
+    slider = Slider("layer", ["SSD", "RNN <&>"], draw, words, name="menu", start=1, live="layers")
     soup = html_form(slider)
     menu = soup.find("select")
     assert soup.label["for"] == menu["id"] and menu.has_attr("disabled") and not soup.output
@@ -118,7 +119,7 @@ def test_names_are_chosen_from_a_menu():
     control.index = 0
     assert words("SSD") in BeautifulSoup(frame.value, "html.parser").get_text()
     for values in (["1", "2"], {"zero": 0, "pi": 3.14}, [1, "2"]):  # numbers under whatever name
-        assert html_form(display.Slider("ρ", values, lambda _: draw(1), words, name="toy")).input
+        assert html_form(Slider("ρ", values, lambda _: draw(1), words, name="toy")).input
 
 
 def test_the_live_slider_moves_the_frame():
@@ -139,7 +140,7 @@ def test_colab_gets_the_widget_alone_and_others_every_form(slider, monkeypatch):
 
 
 def test_panels_are_apart_and_together_are_the_frame():
-    slider = display.Slider("ρ", [1, 2], lambda value: panels(size="slider"), words, name="two")
+    slider = Slider("ρ", [1, 2], lambda value: panels(size="slider"), words, name="two")
     row = html_form(slider).select_one(".ssm-slider-frames > div")
     parts = [base64.b64decode(image["src"].partition(",")[2]) for image in row.find_all("img")]
     left, right, whole = (np.asarray(opened(png).convert("RGB")) for png in (*parts, slider.frames[0]))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from helpers import F64, gen
 
+from headsandstates.lab import Lab
 from ssmbook import System
-from ssmbook.display import Lab
 from ssmbook.systems import jordan_block, random_stable
 
 

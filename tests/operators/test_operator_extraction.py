@@ -1,7 +1,5 @@
 """Path, Jacobian and secant operators: what each promises, and what none of them may hide."""
 
-import math
-
 import pytest
 import torch
 from helpers import F64, mlp, randn
@@ -13,28 +11,11 @@ def rms_norm(x):
     return x / x.square().mean(-1, keepdim=True).sqrt()
 
 
-def softmax_attention(x):
-    hidden = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).triu(1)
-    return (x @ x.mT).masked_fill(hidden, -math.inf).softmax(-1) @ x
-
-
 def test_maps_without_a_value_at_zero_leave_only_the_jacobian():
     x = randn(6, 3)
     assert torch.allclose(jacobian_operator(rms_norm, x).apply(x), torch.zeros_like(x), atol=1e-12)
     with pytest.raises(ValueError, match=r"F\(0\)"):
         path_operator(rms_norm, x)
-
-
-@pytest.mark.parametrize(
-    "F", [mlp(torch.relu), mlp(torch.tanh), mlp(torch.nn.functional.silu), softmax_attention, torch.sin]
-)
-def test_the_path_operator_reproduces_the_map(F):
-    x = 0.5 * randn(3, 5, 3)
-    together = path_operator(F, x, rtol=1e-10)
-    assert torch.allclose(together.apply(x), F(x), rtol=0, atol=1e-9)
-    for b in range(3):
-        alone = path_operator(F, x[b], rtol=1e-10).to_dense()
-        assert torch.allclose(together.to_dense()[b], alone, rtol=0, atol=1e-8)
 
 
 def test_an_offset_is_kept_beside_the_operator():

@@ -13,7 +13,7 @@ FLOORS = (
     ("ssmbook.systems",),
     ("ssmbook.maps", "ssmbook.heads", "ssmbook.gradients", "ssmbook.display"),
     ("ssmbook.testing", "ssmbook.lens"),
-    ("headsandstates.exercises",),
+    ("headsandstates.exercises", "headsandstates.lab", "headsandstates.sliders"),
     ("headsandstates.experiments",),
     ("headsandstates.chapters",),
     ("headsandstates.site",),

@@ -4,8 +4,8 @@ import math
 
 import torch
 
+from headsandstates.chapters._drawn import equation
 from ssmbook.display import COLORS, figure, label_line, number
-from ssmbook.display.pictures import equation
 from ssmbook.display.style import LINES
 
 

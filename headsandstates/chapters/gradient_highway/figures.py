@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
-from headsandstates.chapters._drawn import arrow, write
+from headsandstates.chapters._drawn import FAMILIES, arrow, equation, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import equation
-from ssmbook.display.style import FAMILIES, LINES, SERIES
+from ssmbook.display.style import LINES, SERIES
 
 _NORM = r"$\|\partial y_n/\partial x_{n-\tau}\|_2$"
 

@@ -9,9 +9,8 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from headsandstates.chapters._drawn import HEAD, STATE, unmarked, weights, write
+from headsandstates.chapters._drawn import HEAD, STATE, equation, signed, unmarked, weights, write
 from ssmbook.display import COLORS, figure, label_line, number
-from ssmbook.display.pictures import equation, signed
 from ssmbook.display.style import DIVERGING, LINES, SERIES, readable
 
 _FRAME = {"fill": False, "edgecolor": COLORS[STATE], "lw": 2.5, "clip_on": False}  # of a past and its future

@@ -4,9 +4,8 @@ from statistics import median
 
 import torch
 
-from headsandstates.chapters._drawn import blocks
+from headsandstates.chapters._drawn import blocks, equation
 from ssmbook.display import COLORS, block_heatmap, figure, label_line, number
-from ssmbook.display.pictures import equation
 from ssmbook.display.style import LINES
 from ssmbook.numerics import numerical_rank
 

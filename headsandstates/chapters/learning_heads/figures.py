@@ -5,8 +5,8 @@ from statistics import median
 
 from matplotlib.ticker import MaxNLocator
 
+from headsandstates.chapters._drawn import medians
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES, SERIES, readable
 
 LEAST = 1e-12  # smaller errors are drawn on this line

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from headsandstates.chapters._drawn import signed
 from headsandstates.chapters.positions import schemes
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import signed
 
 SCHEME_COLORS = {"distance": "black", "RoPE": "head", "T5": "brown", "ALiBi": "purple"}
 

@@ -3,9 +3,9 @@
 import torch
 from matplotlib.colors import LinearSegmentedColormap
 
-from headsandstates.chapters._drawn import arrow, blocks, unit_circle, write
+from headsandstates.chapters._drawn import FAMILIES, arrow, blocks, unit_circle, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.style import FAMILIES, LINES
+from ssmbook.display.style import LINES
 from ssmbook.operators import DenseOperator, LagOperator
 from ssmbook.systems import System, rotation
 

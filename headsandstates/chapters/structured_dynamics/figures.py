@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
-from headsandstates.chapters._drawn import arrow, level, write
+from headsandstates.chapters._drawn import arrow, equation, level, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import equation
 from ssmbook.display.style import DIVERGING
 from ssmbook.numerics import numerical_rank
 

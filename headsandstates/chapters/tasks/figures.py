@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
-from headsandstates.chapters._drawn import level, write
+from headsandstates.chapters._drawn import level, medians, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES, SERIES
 
 # color and line of each model, and by how many points its label moves

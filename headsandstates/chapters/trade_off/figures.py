@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from headsandstates.chapters._drawn import arrow, ticks, write
+from headsandstates.chapters._drawn import FAMILIES, arrow, ticks, write
 from ssmbook.display import COLORS, figure, label_line
-from ssmbook.display.style import FAMILIES, LINES
+from ssmbook.display.style import LINES
 
 FLOOR = 1e-5  # smaller shares, and zeros, are drawn on this line
 HOLDS = 0.99  # from this best reach on a layer counts as one that can hold its gradient

@@ -6,10 +6,9 @@ from statistics import median
 import torch
 
 from headsandstates.chapters import _drawn
-from headsandstates.chapters._drawn import level, ticks
+from headsandstates.chapters._drawn import level, medians, ticks
 from headsandstates.chapters.how_many_states import figures as how_many_states
 from ssmbook.display import COLORS, figure, label_line, number
-from ssmbook.display.pictures import medians
 from ssmbook.display.style import LINES
 from ssmbook.lens import Report
 

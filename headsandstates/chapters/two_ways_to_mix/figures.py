@@ -7,9 +7,18 @@ import torch
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Circle, Rectangle
 
-from headsandstates.chapters._drawn import HEAD, STATE, arrow, level, unit_circle, weights, write
+from headsandstates.chapters._drawn import (
+    HEAD,
+    STATE,
+    arrow,
+    equation,
+    level,
+    part_blocks,
+    unit_circle,
+    weights,
+    write,
+)
 from ssmbook.display import COLORS, figure, label_line, number
-from ssmbook.display.pictures import equation, part_blocks
 from ssmbook.display.style import DIVERGING, LINES, readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator

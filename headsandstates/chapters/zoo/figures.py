@@ -6,10 +6,9 @@ from functools import cache
 import torch
 from matplotlib.colors import Normalize
 
-from headsandstates.chapters._drawn import LAG, arrow, blocks, unit_circle, unmarked
+from headsandstates.chapters._drawn import FAMILIES, LAG, arrow, blocks, signed, unit_circle, unmarked
 from ssmbook.display import COLORS, block_heatmap, figure
-from ssmbook.display.pictures import signed
-from ssmbook.display.style import DIVERGING, FAMILIES, readable
+from ssmbook.display.style import DIVERGING, readable
 from ssmbook.maps import zoo
 from ssmbook.numerics import toeplitz
 

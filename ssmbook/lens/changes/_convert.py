@@ -14,6 +14,7 @@ from ssmbook.lens._layers import MixingLayer, read
 from ssmbook.lens.changes._change import Change
 from ssmbook.lens.changes._heads import SharedHeads, observe
 from ssmbook.maps.attention import Attention, per_head
+from ssmbook.maps.base import New, Unpack
 from ssmbook.maps.linear_attention import LinearAttention, safe_reciprocal
 
 
@@ -36,12 +37,8 @@ class Recurrence(LinearAttention):
         The width of the values of each head.
     N : int
         The states of each head.
-    generator : torch.Generator, optional
-        Draws the initial value maps.
-    dtype : torch.dtype, optional
-        Of the parameters.
-    device : torch.device or str, optional
-        Where they are.
+    generator, dtype, device : optional
+        Of the initial value maps, as in ``torch.randn``.
 
     Raises
     ------
@@ -51,15 +48,8 @@ class Recurrence(LinearAttention):
 
     _queries = False
 
-    def __init__(
-        self, d: int, p: int, *, H: int, head_width: int, N: int,
-        generator: torch.Generator | None = None, dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            d, p, H=H, head_width=head_width, normalized=True,
-            generator=generator, dtype=dtype, device=device,
-        )  # fmt: skip
+    def __init__(self, d: int, p: int, *, H: int, head_width: int, N: int, **new: Unpack[New]) -> None:
+        super().__init__(d, p, H=H, head_width=head_width, normalized=True, **new)
         self.key_width = check_integer("N", N, low=1)
         like = self.W_V.detach()
         self.W_Q, self.W_K = (nn.Parameter(like.new_zeros(H, N, d)) for _ in "QK")

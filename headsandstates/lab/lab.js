@@ -2220,7 +2220,7 @@
 
   // 9. Chapters ----------------------------------------------------------------------------------------------
   //
-  // A slider that ssmbook.display drew in advance has a few stops, each with a sentence that Python computed. If it
+  // A slider that headsandstates.sliders drew in advance has a few stops, each with a sentence that Python computed. If it
   // names a view here, it gets all values in between; a `whole` view has its stops only, as has a menu, whose value is
   // the place of a name. An element with the attribute data-stop goes to this stop when it is pressed.
   // `show(value, written, given)` returns {pictures, words}: lists

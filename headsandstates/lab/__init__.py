@@ -1,20 +1,21 @@
-"""The laboratory of the book as a widget in a notebook."""
+"""The laboratory of the book as a widget in a notebook; its script also moves the live views of the pages."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anywidget
 import torch
 import traitlets
 
+from ssmbook import display
 from ssmbook._checks import check_integer
+from ssmbook.systems import System, rotation
 
-if TYPE_CHECKING:  # systems load scipy, which no other drawing needs
-    from ssmbook.systems import System
+__all__ = ["Lab"]
 
 FOLDER = Path(__file__).parent
+PALETTE = Path(display.__file__).parent / "palette.css"
 EXPORT = "\nexport default { render: ({ model, el }) => Lab.render(model, el) };\n"
 STATES, WIDTH, TOKENS = 8, 4, 64  # what the laboratory holds
 WORST = 1e6  # condition number of the eigenvectors from which four digits are no longer enough
@@ -41,13 +42,11 @@ class Lab(anywidget.AnyWidget):
     """
 
     _esm = (FOLDER / "lab.js").read_text("utf-8") + EXPORT
-    _css = "".join((FOLDER / name).read_text("utf-8") for name in ("palette.css", "lab.css"))
+    _css = PALETTE.read_text("utf-8") + (FOLDER / "lab.css").read_text("utf-8")
     address = traitlets.Unicode().tag(sync=True)
     matrices = traitlets.Dict().tag(sync=True)
 
     def __init__(self, system: System | None = None, n: int = 20):
-        from ssmbook.systems import System, rotation
-
         if system is None:
             eye = torch.eye(2, dtype=torch.float64)
             system = System(rotation(0.7, dtype=torch.float64), eye, eye)
@@ -70,8 +69,6 @@ class Lab(anywidget.AnyWidget):
     @property
     def system(self) -> System:
         """The system that is shown now."""
-        from ssmbook.systems import System
-
         parts = (self._shown(name) if name != "D" else self.matrices.get(name) for name in "ABCD")
         return System(*(part and torch.tensor(part, dtype=torch.float64) for part in parts))
 
@@ -87,8 +84,6 @@ class Lab(anywidget.AnyWidget):
 
 def _by_poles(system: System) -> tuple[list[str], System]:
     """The poles as the laboratory writes them, and the system in the basis where A has a block for each."""
-    from ssmbook.systems import System, rotation
-
     system.lags(1)  # refuses a continuous system
     A, B, C, D = (part if part is None else part.detach().cpu().to(torch.float64) for part in system)
     if A.dim() > 2 or max(system.N / STATES, system.d / WIDTH, system.p / WIDTH) > 1:
