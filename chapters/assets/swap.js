@@ -738,10 +738,7 @@
   }
 
   if (folder) globalThis.Swap = { board }; // for decks; one that is a single file keeps its picture
-  const begin = () => {
-    document.querySelectorAll("[data-swap]").forEach(board);
-    document.getElementById("fig-swap-a-head")?.setAttribute("tabindex", "0"); // on a phone it scrolls
-  };
+  const begin = () => document.querySelectorAll("[data-swap]").forEach(board);
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
   else begin();
 })();
