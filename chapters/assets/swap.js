@@ -132,7 +132,7 @@
   function board(place) {
     const where = place.dataset.swap, alone = where === "heads"; // else a figure of a chapter or of a slide, whose keys are the deck's
     let state = { ...start(), step: +place.dataset.step || 1 }, line = [], now = 0, first = 0, hand = {}, plan = {}, model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
-    let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", spoken = 0;
+    let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", done = "", spoken = 0;
     const ui = {};
 
     const button = (name, text, act, more = {}) => (ui[name] = el("button", { type: "button", onclick: act, ...more }, text));
@@ -152,11 +152,11 @@
     ui.text = el("textarea", { "aria-label": "Your text", spellcheck: "false", rows: 2, oninput: () => { state.text = ui.text.value; reread(); }, onchange: () => commit() });
     ui.tokens = el("div", { class: "swap-tokens", tabindex: 0, role: "group", "aria-label": "Tokens; the arrow keys choose one", onkeydown: walk });
     ui.tokens.addEventListener("pointerover", ({ target }) => target.dataset.at && point(+target.dataset.at));
-    ui.tokens.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && point(-1));
+    ui.tokens.addEventListener("pointerleave", leave);
     ui.say = el("p", { class: "swap-say" });
     ui.live = el("p", { class: "swap-heard", role: "status" });
     ui.problem = el("p", { class: "swap-problem", hidden: true });
-    ui.meters = ["your text: right first guesses", "copying 24 random tokens", `one unseen passage, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
+    ui.meters = ["your text: right first guesses", "copying 24 random tokens", `one unseen text, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
       const value = el("strong", {}, "–");
       return { value, node: el("div", { class: "swap-meter" }, value, label) };
     });
@@ -165,6 +165,7 @@
     ui.big = el("canvas", { width: 512, height: 512, tabindex: 0, role: "img", onkeydown: walk });
     ui.big.addEventListener("pointermove", look);
     ui.big.addEventListener("pointerdown", look);
+    ui.big.addEventListener("pointerleave", leave);
     ui.small = el("canvas", { class: "swap-small", width: 1, height: 1, "aria-hidden": "true" });
     ui.title = el("h3");
     ui.bars = el("div", { class: "swap-bars" });
@@ -190,7 +191,7 @@
         el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
         gauges,
         heads,
-        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged."),
+        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged · dot: a head that copies."),
         el("div", { class: "swap-right" },
           el("div", { class: "swap-next" }, ui.after, ui.bars),
           el("div", { class: "swap-open" },
@@ -211,7 +212,8 @@
       state.step = step;
       state.edits = [{}, {}, squeeze(MOST + 1), { [remove]: { cut: true } }, planned(8, "window")][step];
       state.open = [copy[0], copy[0], copy[0], remove, plan.whole[0]][step];
-      if (step === 1 || !shown || count(shown.before.right) < 10) state.text = TEXTS["words, three times"];
+      const own = state.text.trim() && !Object.values(TEXTS).includes(state.text); // what a reader typed stays
+      if (!own && (step === 1 || !shown || count(shown.before.right) < 10)) state.text = TEXTS["words, three times"];
       reread();
       commit({ target: step });
     }
@@ -336,9 +338,14 @@
       else if (OURS.test(location.hash)) history.replaceState(null, "", location.pathname + location.search);
       draw();
     }
-    function copy(text, done) {
+    function copy(text, words) {
       const failed = () => window.prompt("Copy:", text);
-      if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => speak(done), failed);
+      const copied = () => {
+        done = words;
+        controls();
+        speak(words);
+      };
+      if (navigator.clipboard) navigator.clipboard.writeText(text).then(copied, failed);
       else failed();
     }
     function picture() {
@@ -459,6 +466,7 @@
     }
     function send() {
       clearTimeout(spoken); // what was to be said is no longer so
+      done = "";
       if (!run) return controls();
       if (busy) wanted = true;
       else {
@@ -543,7 +551,7 @@
       if (state.step === 4) {
         const K = plan.whole, { window, share } = model ? model.plan : NO_PLAN, how = plan.rest, states = how === "states";
         const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too
-        return `The plan takes ${percent(kept)} of the cache of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}${how === "causal" ? `, or causal states of that size in the ${plural(count(Object.values(plan.edits).map(({ causal }) => causal)), "head")} where these were nearer` : ""}. It keeps what copying needs most.`;
+        return `The plan takes ${percent(kept)} of the cache, the memory of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}${how === "causal" ? `, or causal states of that size in the ${plural(count(Object.values(plan.edits).map(({ causal }) => causal)), "head")} where these were nearer` : ""}. It keeps what copying needs most.`;
       }
       if (state.step === 3) return plan.how === "merge" ? "The first head is gone. Its value map is added to those of its neighbors, which do its work." : "The first head is gone, and so is what it passed on.";
       const edit = state.edits[state.open] || {};
@@ -580,7 +588,8 @@
         cell.drawn = now;
         cell.setAttribute("aria-pressed", key === state.open);
         cell.lastChild.textContent = state.edits[key] ? written(state.edits[key]).replace("x", "∅").replace("m", "+") : "";
-        cell.setAttribute("aria-label", headName(key) + (state.edits[key] ? ", changed" : ""));
+        cell.classList.toggle("swap-copies", model.copy.includes(key));
+        cell.setAttribute("aria-label", headName(key) + (model.copy.includes(key) ? ", copies" : "") + (state.edits[key] ? ", changed" : ""));
       });
       frames();
       tell(at, n, open);
@@ -647,7 +656,7 @@
       ui.steps.forEach((one, i) => one.setAttribute("aria-pressed", state.step === i + 1));
       for (const how of ["cut", "merge"]) ui[how].setAttribute("aria-pressed", plan.how === how);
       const own = state.step > 1 ? byHand(plan).length : 0;
-      ui.say.textContent = [sentence(), own ? `${plural(own, "head")} ${own > 1 ? "are as you set them" : "is as you set it"}.` : "", note].filter(Boolean).join(" ");
+      ui.say.textContent = [sentence(), own ? `${plural(own, "head")} ${own > 1 ? "are as you set them" : "is as you set it"}.` : "", note, done].filter(Boolean).join(" ");
       ui.problem.textContent = problem;
       ui.problem.hidden = !problem;
     }
@@ -658,6 +667,9 @@
       if (at === hover) return;
       hover = at;
       requestAnimationFrame(draw);
+    }
+    function leave({ pointerType }) {
+      if (pointerType === "mouse") point(-1);
     }
     function look(event) {
       if (!shown || !shown.tokens) return;
@@ -683,9 +695,9 @@
       ui.cells[next].focus();
       choose(next);
     }
-    document.addEventListener("keydown", ({ key }) => { if (key === "Escape" && place.classList.contains("swap-full")) full(false); });
-    place.addEventListener("keydown", (event) => {
-      if (event.key === "z" && (event.ctrlKey || event.metaKey) && event.target !== ui.text) travel(now - 1);
+    document.addEventListener("keydown", ({ key, ctrlKey, metaKey, shiftKey, target }) => {
+      if (key === "Escape" && isFull()) full(false);
+      if (key.toLowerCase() === "z" && (ctrlKey || metaKey) && target !== ui.text && (isFull() || place.contains(target))) travel(now + (shiftKey ? 1 : -1));
     });
 
     // 3f. Beginning ---------------------------------------------------------------------------------------------------

@@ -243,10 +243,10 @@ def test_what_is_copied_prints_the_numbers_of_the_page(board):
     opened = board(
         "#full&text=" + "It was a truth, it was a".replace(" ", "%20") + "&edits=0.1:n3,2.7:c40n2,1.3:m,3.6:f"
     )
-    page = opened.page
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    page.evaluate("window.prompt = (_, text) => { window.copied = text; }")
+    page, keep = opened.page, "{ writeText: async (text) => { window.copied = text; } }"
+    page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{ value: {keep} }})")
     page.get_by_role("button", name="Copy as Python").click()
+    assert page.evaluate(SEEN)["say"].endswith("The Python lines are copied.")
     ran = subprocess.run(
         [sys.executable, "-c", page.evaluate("window.copied")], capture_output=True, text=True
     )
@@ -263,7 +263,9 @@ def test_bad_input_costs_a_line_and_nothing_else(board):
     assert "does not know é 猫" in opened.write("a café, a 猫, a café")["say"]
     long = opened.write("It was a dark and stormy night. " * 100)
     assert "are left out" in long["say"] and long["of"] == 127
-    assert opened.step(1)["right"] == before and not opened.visit.messages
+    assert opened.step(2)["of"] == 127 == opened.step(1)["of"]  # what a reader typed stays
+    words = opened.press(opened.page.get_by_role("button", name="words, three times"))
+    assert words["right"] == before and not opened.visit.messages
 
 
 def test_without_a_worker_the_page_computes_in_slices(open_page, disk, browser):
