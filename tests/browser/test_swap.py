@@ -147,7 +147,9 @@ def test_a_head_set_by_hand_leaves_the_slider_of_the_step(board):
     assert "has no content and no states" in page.locator(".swap-controls").inner_text()
     kind.select_option("window")
     opened.settle()
-    assert page.locator(own).nth(1).is_visible() and "last tokens" in page.locator(".swap-controls").inner_text()
+    assert (
+        page.locator(own).nth(1).is_visible() and "last tokens" in page.locator(".swap-controls").inner_text()
+    )
     # the first choice of the menu acts; where nothing would change the button waits
     apply = page.get_by_role("button", name="Apply")
     assert opened.press(apply)["step"] == "0"
