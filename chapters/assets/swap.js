@@ -5,7 +5,7 @@
 (function () {
   "use strict";
 
-  const LAYERS = 4, HEADS = 8, KEYS = LAYERS * HEADS, CONTEXT = 128, MOST = 32, BARS = 7, PAST = 40;
+  const LAYERS = 4, HEADS = 8, KEYS = LAYERS * HEADS, CONTEXT = 128, MOST = 32, BARS = 7, GESTURE = 1000; // milliseconds between two keys of one gesture
   const WORDS = "Emma never Fanny without friend should Harriet little other nothing Weston first such Crawford about good thought every Miss ";
   const TEXTS = {
     "words, three times": WORDS.repeat(3).trim(),
@@ -13,10 +13,11 @@
     "a famous sentence": "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a wife.",
   };
   const KINDS = { trained: "as trained", states: "content and states", window: "window + first", causal: "causal states", cut: "nothing", merge: "merged into the others" };
-  const GROUPS = { head: "this head", layer: "its layer", all: "all heads", rest: "all but the copy heads", copy: "the copy heads", others: "all but this head" };
+  const GROUPS = { layer: "its layer", all: "all heads", rest: "all but the copy heads", copy: "the copy heads", others: "all but this head" };
   const folder = document.currentScript.src.replace(/[^/]*$/, "");
 
   const range = (n) => Array.from({ length: n }, (_, i) => i);
+  const FIXED = { cut: "A head that is cut has no content and no states.", merge: "Its value map is with the heads that stay.", causal: "The first token, the last eight, twelve sums: nothing to set." };
   const RESTS = { window: "others: 16 tokens", states: "others: 16 states", causal: "others: 16 tokens or causal states" };
   const NO_PLAN = { whole: range(KEYS), window: 15, share: 1 / 8, nearer: [] }; // until the model is there
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
@@ -25,6 +26,7 @@
   const headName = (key) => `layer ${Math.floor(key / HEADS) + 1}, head ${(key % HEADS) + 1}`;
   const mean = (values) => values.reduce((total, value) => total + value, 0) / Math.max(1, values.length);
   const count = (flags) => flags.filter(Boolean).length;
+  const OURS = /^#(on-the-whole-screen$|full|text=|edits=|step=|open=)/; // addresses of the board
   const visible = (piece) => piece.replace(/^\0$/, "start").replace(/ /g, "␣").replace(/\n/g, "¶");
 
   /** An element with attributes, listeners (on…) and children. */
@@ -41,7 +43,7 @@
 
   // 1. Edits as text: 2.7:n4 (layer and head from 0), c for content in percent, w window, f causal states, x nothing, m merged -------
 
-  const written = (edit) => edit.cut ? "x" : edit.merge ? "m" : edit.causal ? "f" : edit.window ? `w${edit.window}`
+  const written = (edit) => !edit ? "" : edit.cut ? "x" : edit.merge ? "m" : edit.causal ? "f" : edit.window ? `w${edit.window}`
     : (edit.content === undefined ? "" : `c${Math.round(100 * edit.content)}`) + (edit.states ? `n${edit.states}` : "");
 
   function readEdit(text) {
@@ -129,15 +131,15 @@
 
   function board(place) {
     const where = place.dataset.swap, alone = where === "heads"; // else a figure of a chapter or of a slide, whose keys are the deck's
-    let state = { ...start(), step: +place.dataset.step || 1 }, past = [], future = [], model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
-    let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", spoken = 0;
+    let state = { ...start(), step: +place.dataset.step || 1 }, line = [], now = 0, first = 0, hand = {}, plan = {}, model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
+    let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", done = "", spoken = 0;
     const ui = {};
 
     const button = (name, text, act, more = {}) => (ui[name] = el("button", { type: "button", onclick: act, ...more }, text));
     const slider = (name, label, low, high, act) => {
       ui[name] = el("input", { type: "range", min: low, max: high, oninput: act, onchange: commit });
       ui[`${name} said`] = el("output");
-      return el("label", {}, label, ui[name], ui[`${name} said`]);
+      return (ui[`${name} label`] = el("label", {}, el("span", {}, label), ui[name], ui[`${name} said`]));
     };
     const choice = (name, label, entries, act) => (ui[name] = el("select", { "aria-label": label, onchange: act }, ...Object.entries(entries).map(([value, text]) => el("option", { value }, text))));
     const steps = [
@@ -147,14 +149,14 @@
       ["Spend a budget:", "which heads keep their whole cache?"],
     ];
     ui.steps = steps.map(([bold, text], i) => el("button", { type: "button", onclick: () => story(i + 1) }, el("b", {}, `${i + 1}`), el("strong", {}, bold), ` ${text}`));
-    ui.text = el("textarea", { "aria-label": "Your text", spellcheck: "false", rows: 2, oninput: () => { state.text = ui.text.value; reread(); }, onchange: commit });
+    ui.text = el("textarea", { "aria-label": "Your text", spellcheck: "false", rows: 2, oninput: () => { state.text = ui.text.value; reread(); }, onchange: () => commit() });
     ui.tokens = el("div", { class: "swap-tokens", tabindex: 0, role: "group", "aria-label": "Tokens; the arrow keys choose one", onkeydown: walk });
     ui.tokens.addEventListener("pointerover", ({ target }) => target.dataset.at && point(+target.dataset.at));
-    ui.tokens.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && point(-1));
+    ui.tokens.addEventListener("pointerleave", leave);
     ui.say = el("p", { class: "swap-say" });
     ui.live = el("p", { class: "swap-heard", role: "status" });
     ui.problem = el("p", { class: "swap-problem", hidden: true });
-    ui.meters = ["your text: right first guesses", "copying random tokens", `unseen text, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
+    ui.meters = ["your text: right first guesses", "copying 24 random tokens", `one unseen text, bits per token${where === "slide" ? "" : " (less is better)"}`].map((label) => {
       const value = el("strong", {}, "–");
       return { value, node: el("div", { class: "swap-meter" }, value, label) };
     });
@@ -163,11 +165,13 @@
     ui.big = el("canvas", { width: 512, height: 512, tabindex: 0, role: "img", onkeydown: walk });
     ui.big.addEventListener("pointermove", look);
     ui.big.addEventListener("pointerdown", look);
+    ui.big.addEventListener("pointerleave", leave);
     ui.small = el("canvas", { class: "swap-small", width: 1, height: 1, "aria-hidden": "true" });
     ui.title = el("h3");
     ui.bars = el("div", { class: "swap-bars" });
     ui.after = el("h3");
     ui.readout = el("p", { class: "swap-readout" });
+    ui.fixed = el("small");
     ui.history = el("select", { "aria-label": "History", onchange: () => travel(+ui.history.value) });
     const merge = el("span", { class: "swap-merge" }, button("cut", "cut", () => removed("cut")), button("merge", "merge", () => removed("merge")));
     ui.squeeze = el("span", { class: "swap-squeeze" }, slider("few", "states per copy head", 1, MOST + 1, squeezed));
@@ -177,9 +181,9 @@
     const gauges = el("div", { class: "swap-meters" }, ...ui.meters.map(({ node }) => node));
     const whole = [
       el("div", { class: "swap-bar" }, el("h2", {}, "Swap a head"), el("p", {}, "A head looks back at all earlier words; a state is a small memory, passed on from word to word. This model has 32 heads. All of it runs in your browser."),
-        el("span", { class: "swap-tools" }, button("undo", "Undo", () => travel(past.length - 1)), button("redo", "Redo", forth), ui.history,
+        el("span", { class: "swap-tools" }, button("undo", "Undo", () => travel(now - 1)), button("redo", "Redo", () => travel(now + 1)), ui.history,
           button("python", "Copy as Python", () => copy(python(state), "The Python lines are copied.")), button("link", "Copy link", () => copy(location.href.split("#")[0] + address(state), "The link is copied.")),
-          button("picture", "Picture", picture), button("film", "Film", film), button("full", "Full screen", () => full(!place.classList.contains("swap-full"))))),
+          button("picture", "Picture", picture), button("film", "Film", film), button("full", "Full screen", () => full(!place.classList.contains("swap-full"), "pushState")))),
       el("div", { class: "swap-steps", role: "group", "aria-label": "Four steps" }, ...ui.steps),
       ui.problem,
       el("div", { class: "swap-main" },
@@ -187,14 +191,14 @@
         el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
         gauges,
         heads,
-        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged."),
+        el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged · dot: a head that copies."),
         el("div", { class: "swap-right" },
           el("div", { class: "swap-next" }, ui.after, ui.bars),
           el("div", { class: "swap-open" },
             el("div", { class: "swap-title" }, ui.title, choice("kind", "What takes its place", KINDS, () => { edited(); commit(); })),
             el("div", { class: "swap-axes" }, el("span", {}, "what it looks at →"), el("span", {}, "← the token that looks"), ui.big), ui.readout,
-            el("div", { class: "swap-controls" }, slider("content", "content", 0, 100, edited), slider("states", "states", 1, MOST + 1, edited),
-              el("label", {}, "the same for ", choice("group", "the same for", GROUPS, () => {})), button("apply", "Apply", () => { apply(); commit(); }), button("reset", "Reset all", () => { state.edits = {}; state.step = 0; send(); commit(); }))))),
+            el("div", { class: "swap-controls" }, slider("content", "content", 0, 100, edited), slider("states", "states", 1, MOST + 1, edited), ui.fixed,
+              el("label", {}, "the same for ", choice("group", "the same for", GROUPS, () => controls())), button("apply", "Apply", () => { apply(); commit(); }), button("reset", "Reset all", () => { state.edits = {}; state.step = 0; send(); commit(); }))))),
       ui.live,
     ];
     if (alone) place.replaceChildren(...whole);
@@ -208,9 +212,16 @@
       state.step = step;
       state.edits = [{}, {}, squeeze(MOST + 1), { [remove]: { cut: true } }, planned(8, "window")][step];
       state.open = [copy[0], copy[0], copy[0], remove, plan.whole[0]][step];
-      if (step === 1 || !shown || count(shown.before.right) < 10) state.text = TEXTS["words, three times"];
+      const own = state.text.trim() && !Object.values(TEXTS).includes(state.text); // what a reader typed stays
+      if (!own && (step === 1 || !shown || count(shown.before.right) < 10)) state.text = TEXTS["words, three times"];
       reread();
-      commit();
+      commit({ target: step });
+    }
+    /** Tell the step of an address, or one that was pressed before the model was there: no gesture of its own. */
+    function tellStep() {
+      if (!model || state.step < 2 || given) return reread();
+      hand = { target: state.step, at: Infinity };
+      story(state.step);
     }
     const squeeze = (N) => Object.fromEntries(range(KEYS).flatMap((key) => {
       const copies = model && model.copy.includes(key);
@@ -222,17 +233,30 @@
       const kept = (key) => rest === "states" ? { states: window + 1 } : rest === "causal" && nearer.includes(key) ? { causal: true } : { window };
       return Object.fromEntries(whole.slice(K).map((key) => [key, kept(key)]));
     }
-    function spent() {
-      state.edits = planned(+ui.whole.value, ui.rest.value);
+    /** What the step can give the heads: an entry for each place of its slider, its menu or its buttons. */
+    function plans() {
+      const { step } = state, among = (name, some, edits) => some.map((value) => ({ step, [name]: value, edits: edits(value) }));
+      if (step === 2) return among("few", range(MOST + 2).slice(1), squeeze);
+      if (step === 3) return among("how", ["cut", "merge"], (how) => ({ [model ? model.remove : 0]: { [how]: true } }));
+      if (step === 4) return Object.keys(RESTS).flatMap((rest) => among("whole", range(KEYS), (K) => planned(K, rest)).map((one) => ({ ...one, rest })));
+      return [{ step, edits: {} }];
+    }
+    const byHand = ({ edits }) => range(KEYS).filter((key) => written(edits[key]) !== written(state.edits[key]));
+    /** Give the heads what the step has at another place. Those that were set by hand stay as they are. */
+    function pull(to) {
+      const own = byHand(plan), next = { ...plan, ...to };
+      plan = plans().find((one) => ["few", "how", "whole", "rest"].every((name) => one[name] === next[name]));
+      range(KEYS).filter((key) => !own.includes(key)).forEach((key) => set(key, plan.edits[key]));
       send();
+    }
+    function spent() {
+      pull({ whole: +ui.whole.value, rest: ui.rest.value });
     }
     function squeezed() {
-      state.edits = squeeze(+ui.few.value);
-      send();
+      pull({ few: +ui.few.value });
     }
     function removed(how) {
-      state.edits = { [model ? model.remove : 0]: { [how]: true } };
-      send();
+      pull({ how });
       commit();
     }
     function choose(key) {
@@ -255,66 +279,73 @@
       if (moved && ui.kind.value !== "window") ui.kind.value = "states";
       if (!moved && ["states", "window"].includes(ui.kind.value) && +ui.content.value === 100 && +ui.states.value > MOST) ui.states.value = 4;
       set(state.open, wantedEdit());
-      state.step = 0;
+      if (state.step === 1) state.step = 0; // in the others the step's slider stays
       send();
     }
+    /** The heads of the menu that are not like the open one. */
+    function others() {
+      const edit = written(state.edits[state.open]), layer = Math.floor(state.open / HEADS), copies = (key) => model && model.copy.includes(key);
+      const chosen = { layer: (key) => Math.floor(key / HEADS) === layer, all: () => true, rest: (key) => !copies(key), copy: copies, others: () => true };
+      return range(KEYS).filter((key) => chosen[ui.group.value](key) && written(state.edits[key]) !== edit);
+    }
     function apply() {
-      const edit = wantedEdit(), layer = Math.floor(state.open / HEADS), copies = (key) => model.copy.includes(key);
-      const chosen = { head: (key) => key === state.open, layer: (key) => Math.floor(key / HEADS) === layer, all: () => true, rest: (key) => !copies(key), copy: copies, others: (key) => key !== state.open };
-      range(KEYS).filter(chosen[ui.group.value]).forEach((key) => set(key, edit && { ...edit }));
+      others().forEach((key) => set(key, state.edits[state.open]));
       state.step = 0;
       send();
     }
 
     // 3b. History and address -----------------------------------------------------------------------------------------
 
-    const frozen = () => JSON.parse(JSON.stringify(state));
-    const label = ({ step, edits, text }) => `${step ? `step ${step}, ` : ""}${plural(Object.keys(edits).length, "head")} changed, “${text.slice(0, 18)}…”`;
-    let kept = frozen();
-    function commit() {
-      if (JSON.stringify({ ...kept, open: 0 }) === JSON.stringify({ ...state, open: 0 })) return;
-      past.push(kept);
-      past = past.slice(-PAST);
-      future = [];
-      kept = frozen();
-      remember();
+    const frozen = () => JSON.parse(JSON.stringify(state)), isFull = () => place.classList.contains("swap-full");
+    const label = ({ edits, text }) => `${model ? inWords(edits) : plural(Object.keys(edits).length, "head")}, “${text.slice(0, 18)}…”`;
+    /** Keep what a gesture made: an entry of the history, on the whole screen of the browser's, too. */
+    function commit(event) {
+      if (JSON.stringify({ ...line[now], open: 0 }) === JSON.stringify({ ...state, open: 0 })) return;
+      const goesOn = event && event.target === hand.target && Date.now() - hand.at < GESTURE;
+      hand = event ? { target: event.target, at: Date.now() } : {};
+      if (!goesOn) now++;
+      line.splice(now, line.length, frozen());
+      remember(goesOn ? "replaceState" : "pushState");
     }
-    function restore(other) {
-      state = JSON.parse(JSON.stringify(other));
-      kept = frozen();
-      remember();
+    function restore(index) {
+      const how = index > now ? "pushState" : "replaceState";
+      now = index;
+      hand = {};
+      state = JSON.parse(JSON.stringify(line[now]));
+      remember(how);
       reread();
     }
-    function travel(place) {
-      if (!past[place]) return;
-      future = [...past.slice(place + 1), kept, ...future];
-      const other = past[place];
-      past = past.slice(0, place);
-      restore(other);
+    function travel(index) {
+      if (!line[index]) return;
+      if (isFull() && first <= index && index < now) history.go(index - now); // arrive() restores
+      else restore(index);
+      first = Math.min(first, index);
     }
-    function forth() {
-      if (!future.length) return;
-      past.push(kept);
-      restore(future.shift());
+    function remember(how = "replaceState") {
+      ui.undo.disabled = !now;
+      ui.redo.disabled = now + 1 === line.length;
+      ui.history.replaceChildren(el("option", { value: "-1" }, "History"), ...line.slice(0, now).map((one, i) => el("option", { value: i }, label(one))).reverse());
+      if (isFull()) history[how]({ swap: now }, "", address(state));
     }
-    function remember() {
-      ui.undo.disabled = !past.length;
-      ui.redo.disabled = !future.length;
-      ui.history.replaceChildren(el("option", { value: "-1" }, "History"), ...past.map((one, i) => el("option", { value: i }, label(one))).reverse());
-      if (place.classList.contains("swap-full")) history.replaceState(null, "", address(state));
-    }
-    function full(on) {
+    function full(on, how = "replaceState") {
       place.classList.toggle("swap-full", on);
       document.documentElement.classList.toggle("swap-over", on);
       for (let node = place; node !== document.body; node = node.parentElement) for (const other of node.parentElement.children) if (other !== node) other.inert = on;
       ui.full.textContent = on ? "Close" : "Full screen";
       ui.full.setAttribute("aria-label", on ? "Close the full screen; the page is below it" : "Full screen");
-      history.replaceState(null, "", on ? address(state) : location.pathname + location.search);
+      if (on) first = now;
+      if (on) history[how]({ swap: now }, "", address(state));
+      else if (OURS.test(location.hash)) history.replaceState(null, "", location.pathname + location.search);
       draw();
     }
-    function copy(text, done) {
+    function copy(text, words) {
       const failed = () => window.prompt("Copy:", text);
-      if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => speak(done), failed);
+      const copied = () => {
+        done = words;
+        controls();
+        speak(words);
+      };
+      if (navigator.clipboard) navigator.clipboard.writeText(text).then(copied, failed);
       else failed();
     }
     function picture() {
@@ -434,6 +465,8 @@
       send();
     }
     function send() {
+      clearTimeout(spoken); // what was to be said is no longer so
+      done = "";
       if (!run) return controls();
       if (busy) wanted = true;
       else {
@@ -512,15 +545,15 @@
       return `${edits ? `${plural(edits, "head")} changed: ` : ""}${right}. ${note}`.trim();
     }
     function sentence() {
-      const few = model ? model.few : 4, N = +ui.few.value, total = 32 - (model ? model.copy.length : 5);
+      const few = model ? model.few : 4, N = plan.few, total = 32 - (model ? model.copy.length : 5);
       if (state.step === 1) return "Underlined: the model’s first guess was right.";
       if (state.step === 2) return `${total} heads: ${plural(few, "state")} each. The five that copy: ${N > MOST ? "as trained; pull the slider." : `${plural(N, "state")}, the best for this text, chosen knowing all of it. ${where === "slide" ? "" : "A head can look up any earlier token; states pass on only what they kept. "}Orange: known before, lost now.`}`;
       if (state.step === 4) {
-        const K = +ui.whole.value, { window, share } = model ? model.plan : NO_PLAN, how = ui.rest.value, states = how === "states";
+        const K = plan.whole, { window, share } = model ? model.plan : NO_PLAN, how = plan.rest, states = how === "states";
         const kept = (K + (KEYS - K) * (states ? share / 2 : share)) / KEYS; // a state is as wide as a value; a token has a key, too
-        return `${percent(kept)} of the cache of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}${how === "causal" ? `, or causal states of that size in the ${plural(count(Object.values(state.edits).map(({ causal }) => causal)), "head")} where these were nearer` : ""}. The plan keeps what copying needs most.`;
+        return `The plan takes ${percent(kept)} of the cache, the memory of 128 tokens: ${plural(K, "head")} whole, the others ${states ? `${window + 1} states, chosen knowing all of the text` : `the first token and the last ${window}`}${how === "causal" ? `, or causal states of that size in the ${plural(count(Object.values(plan.edits).map(({ causal }) => causal)), "head")} where these were nearer` : ""}. It keeps what copying needs most.`;
       }
-      if (state.step === 3) return Object.values(state.edits)[0]?.merge ? "The head is gone. Its value map is added to those of its neighbors, which do its work." : "The head is gone, and so is what it passed on.";
+      if (state.step === 3) return plan.how === "merge" ? "The first head is gone. Its value map is added to those of its neighbors, which do its work." : "The first head is gone, and so is what it passed on.";
       const edit = state.edits[state.open] || {};
       const how = edit.states ? `Its states are the best ${edit.states} for this text, chosen knowing all of it. `
         : edit.causal ? "Its causal states know nothing of what comes: the first token, the last eight, and twelve running sums. "
@@ -555,12 +588,14 @@
         cell.drawn = now;
         cell.setAttribute("aria-pressed", key === state.open);
         cell.lastChild.textContent = state.edits[key] ? written(state.edits[key]).replace("x", "∅").replace("m", "+") : "";
-        cell.setAttribute("aria-label", headName(key) + (state.edits[key] ? ", changed" : ""));
+        cell.classList.toggle("swap-copies", model.copy.includes(key));
+        cell.setAttribute("aria-label", headName(key) + (model.copy.includes(key) ? ", copies" : "") + (state.edits[key] ? ", changed" : ""));
       });
       frames();
       tell(at, n, open);
     }
     function tell(at, n, open) {
+      if (state.edits[state.open]?.cut) return (ui.readout.textContent = "This head is cut: it passes nothing on.");
       const row = range(at + 1).sort((a, b) => open[at * n + b] - open[at * n + a]).slice(0, 2);
       const seen = row.map((j) => `“${visible(model.pieces[shown.tokens[j]])}” ${open[at * n + j].toFixed(2)}`);
       ui.readout.textContent = `“${visible(model.pieces[shown.tokens[at]])}” looks at ${seen.join(", ")}`;
@@ -597,26 +632,31 @@
       ui.kind.value = kind;
       ui.content.value = Math.round(100 * (edit.content ?? 1));
       ui.states.value = edit.window || edit.states || MOST + 1;
-      if (state.step === 2 && model) ui.few.value = (state.edits[model.copy[0]] || {}).states || MOST + 1;
-      ui["content said"].textContent = `${ui.content.value} %`;
-      if (state.step === 4) {
-        const rest = Object.values(state.edits);
-        ui.whole.value = KEYS - rest.length;
-        const fits = (how) => JSON.stringify(planned(KEYS - rest.length, how)) === JSON.stringify(state.edits);
-        if (!fits(ui.rest.value)) ui.rest.value = Object.keys(RESTS).find(fits) || "window";
-        ui["whole said"].textContent = ui.whole.value;
-        ui.whole.setAttribute("aria-valuetext", `${plural(+ui.whole.value, "head")} whole`);
+      if (plan.step !== state.step || byHand(plan).length) { // where the step's slider is: the place that most heads agree with
+        plan = [plan, ...plans()].filter(({ step }) => step === state.step).reduce((best, one) => byHand(one).length < byHand(best).length ? one : best);
       }
+      ui.few.value = plan.few ?? MOST + 1;
+      ui.whole.value = plan.whole ?? 0;
+      if (plan.rest) ui.rest.value = plan.rest;
+      ui["whole said"].textContent = ui.whole.value;
+      ui.whole.setAttribute("aria-valuetext", `${plural(+ui.whole.value, "head")} whole`);
+      ui["content said"].textContent = `${ui.content.value} %`;
+      ui["content label"].hidden = Boolean(FIXED[kind]) || kind === "window";
+      ui["states label"].hidden = Boolean(FIXED[kind]);
+      ui["states label"].firstChild.textContent = kind === "window" ? "last tokens" : "states";
+      ui.fixed.textContent = FIXED[kind] || "";
+      ui.apply.disabled = !others().length;
       for (const name of ["states", "few"]) {
         const all = +ui[name].value > MOST;
         ui[`${name} said`].textContent = all ? "all" : ui[name].value;
-        ui[name].setAttribute("aria-valuetext", all ? "as many as there are" : plural(+ui[name].value, "state"));
+        ui[name].setAttribute("aria-valuetext", all ? "as many as there are" : plural(+ui[name].value, name === "states" && kind === "window" ? "token" : "state"));
       }
       place.dataset.step = state.step;
       place.dataset.kind = kind;
       ui.steps.forEach((one, i) => one.setAttribute("aria-pressed", state.step === i + 1));
-      for (const how of ["cut", "merge"]) ui[how].setAttribute("aria-pressed", Boolean(model && state.edits[model.remove]?.[how]));
-      ui.say.textContent = [sentence(), note].join(" ").trim();
+      for (const how of ["cut", "merge"]) ui[how].setAttribute("aria-pressed", plan.how === how);
+      const own = state.step > 1 ? byHand(plan).length : 0;
+      ui.say.textContent = [sentence(), own ? `${plural(own, "head")} ${own > 1 ? "are as you set them" : "is as you set it"}.` : "", note, done].filter(Boolean).join(" ");
       ui.problem.textContent = problem;
       ui.problem.hidden = !problem;
     }
@@ -628,12 +668,15 @@
       hover = at;
       requestAnimationFrame(draw);
     }
+    function leave({ pointerType }) {
+      if (pointerType === "mouse") point(-1);
+    }
     function look(event) {
       if (!shown || !shown.tokens) return;
       const box = ui.big.getBoundingClientRect(), n = shown.tokens.length;
       const [i, j] = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width].map((share) => clamp(Math.floor(share * n), 0, n - 1));
       point(i);
-      if (j > i) return;
+      if (j > i || state.edits[state.open]?.cut) return;
       const [looks, seen] = [i, j].map((place) => visible(model.pieces[shown.tokens[place]]));
       requestAnimationFrame(() => { ui.readout.textContent = `“${looks}” looks at “${seen}” with weight ${shown.now.patterns[state.open][i * n + j].toFixed(3)}`; });
     }
@@ -652,15 +695,20 @@
       ui.cells[next].focus();
       choose(next);
     }
-    document.addEventListener("keydown", ({ key }) => { if (key === "Escape" && place.classList.contains("swap-full")) full(false); });
-    place.addEventListener("keydown", (event) => {
-      if (event.key === "z" && (event.ctrlKey || event.metaKey) && event.target !== ui.text) travel(past.length - 1);
+    document.addEventListener("keydown", ({ key, ctrlKey, metaKey, shiftKey, target }) => {
+      if (key === "Escape" && isFull()) full(false);
+      if (key.toLowerCase() === "z" && (ctrlKey || metaKey) && target !== ui.text && (isFull() || place.contains(target))) travel(now + (shiftKey ? 1 : -1));
     });
 
     // 3f. Beginning ---------------------------------------------------------------------------------------------------
 
     function arrive() {
-      if (!/^#(on-the-whole-screen$|full|text=|edits=|step=|open=)/.test(location.hash)) return;
+      const was = history.state?.swap;
+      if (!OURS.test(location.hash)) return isFull() && full(false);
+      if (isFull() && line[was] && address(line[was]) === location.hash) { // Back or Forward
+        now = was;
+        return restore(now);
+      }
       try {
         state = readAddress(location.hash);
         given = Object.keys(state.edits).length > 0;
@@ -669,10 +717,10 @@
         problem = `This address has a part that does not fit: ${error.message}. The page begins anew.`;
         state = start();
       }
-      kept = frozen();
+      line.splice(now += line.length ? 1 : 0, line.length, frozen());
       full(true);
-      if (model && state.step > 1 && !given) story(state.step);
-      else reread();
+      remember();
+      tellStep();
     }
     if (alone) addEventListener("hashchange", arrive);
     const repaint = () => {
@@ -682,17 +730,16 @@
     };
     new MutationObserver(repaint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    if (alone) arrive();
+    if (!line.length) line.push(frozen());
     remember();
     reread();
-    controls();
-    if (alone) arrive();
     const script = el("script", { src: `${folder}page-model.js` });
     script.onload = () => {
       model = { pieces: PageModel.pieces, copy: PageModel.copy_heads, few: PageModel.few, remove: PageModel.remove, plan: { ...PageModel.plan, ...PageModel.features } };
       run = engine(PageModel, answered);
       place.dataset.engine = run.alone() ? "slices" : "worker";
-      if (state.step > 1 && !given) story(state.step); // what was pressed before knew no model
-      reread();
+      tellStep();
     };
     script.onerror = () => { problem = "The weights of the model did not load: reload the page."; controls(); };
     new IntersectionObserver((seen, watch) => { // not before it is nearly seen
@@ -703,10 +750,7 @@
   }
 
   if (folder) globalThis.Swap = { board }; // for decks; one that is a single file keeps its picture
-  const begin = () => {
-    document.querySelectorAll("[data-swap]").forEach(board);
-    document.getElementById("fig-swap-a-head")?.setAttribute("tabindex", "0"); // on a phone it scrolls
-  };
+  const begin = () => document.querySelectorAll("[data-swap]").forEach(board);
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
   else begin();
 })();

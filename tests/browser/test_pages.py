@@ -117,9 +117,9 @@ def test_formulas_and_captions_are_seen_and_nothing_sticks_out_of_window_or_colu
 
 @each_page
 def test_on_a_phone_all_can_be_read(page_seen, name):
-    """No table and no printed line is pushed aside, and no letter is lower than twelve pixels."""
+    """No table and no printed line is pushed aside, no header torn, no letter lower than twelve pixels."""
     facts = page_seen[2]["phone"]
-    assert not facts["pushed"] and not facts["low"] and not page_seen[2]["light"]["low"]
+    assert not facts["torn"] and not facts["pushed"] and not facts["low"] and not page_seen[2]["light"]["low"]
     for of_slider, scale in facts["pictures"]:
         height = SMALLEST_PT / 72 * (FRAME_DPI if of_slider else FIGURE_DPI) * scale
         assert round(height, 1) >= 12

@@ -84,6 +84,79 @@ def test_the_three_steps_on_one_screen(board):
     assert not opened.visit.messages
 
 
+HISTORY = "[...document.querySelectorAll('[aria-label=History] option')].length - 1"
+
+
+def test_a_gesture_is_one_entry_and_back_undoes_all_of_it(board):
+    opened = board()
+    page, entries = opened.page, opened.page.evaluate("history.length")
+    squeezed, slider = opened.step(2), opened.page.locator(".swap-squeeze input")
+    slider.focus()
+    for _ in range(9):
+        page.keyboard.press("ArrowLeft")
+    by_keys = opened.settle()
+    assert by_keys["right"] < squeezed["right"] and slider.input_value() == "24"
+    page.wait_for_timeout(1100)  # the next key is another gesture
+    page.keyboard.press("ArrowLeft")
+    opened.settle()
+    box = slider.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.7 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.1 * box["width"], y, steps=9)
+    page.mouse.up()
+    pulled = opened.settle()
+    assert pulled["lost"] > 30
+    assert page.evaluate(HISTORY) == 4 and page.evaluate("history.length") == entries + 4
+    page.go_back()
+    assert opened.settle()["right"] > pulled["right"] and slider.input_value() == "23"
+    undo = page.get_by_role("button", name="Undo")
+    opened.press(undo)
+    assert opened.press(undo)["hash"] == squeezed["hash"] and slider.input_value() == "33"
+    page.go_forward()
+    assert opened.settle()["hash"] == by_keys["hash"]
+    page.go_back()
+    opened.settle()
+    page.go_back()
+    opened.settle()
+    assert undo.is_disabled() and page.locator(".swap-full").count() == 1
+
+
+def test_a_head_set_by_hand_leaves_the_slider_of_the_step(board):
+    opened = board()
+    page, kind, own = opened.page, opened.page.get_by_label("What takes its place"), ".swap-controls input"
+    heads, slider = page.locator(".swap-heads button"), page.locator(".swap-squeeze input")
+    opened.step(2)
+    slider.fill("12")
+    opened.settle()
+    heads.nth(23).click()  # one of the five
+    page.locator(own).nth(1).fill("2")
+    found = opened.settle()
+    assert (found["step"], slider.input_value()) == ("2", "12") and "1 head is as you set it" in found["say"]
+    slider.fill("16")
+    found = opened.settle()
+    badges = heads.locator("span").all_inner_texts()
+    assert badges.count("n16") == 4 and badges[23] == "n2" and "16 states" in found["say"]
+    again = board(found["hash"])
+    assert again.page.locator(".swap-squeeze input").input_value() == "16"
+    assert again.page.evaluate(SEEN)["say"] == found["say"]
+    # what does not apply to a head is not shown, and why is said
+    kind.select_option("cut")
+    opened.settle()
+    assert not page.locator(own).first.is_visible() and not page.locator(own).nth(1).is_visible()
+    assert "has no content and no states" in page.locator(".swap-controls").inner_text()
+    kind.select_option("window")
+    opened.settle()
+    assert (
+        page.locator(own).nth(1).is_visible() and "last tokens" in page.locator(".swap-controls").inner_text()
+    )
+    # the first choice of the menu acts; where nothing would change the button waits
+    apply = page.get_by_role("button", name="Apply")
+    assert opened.press(apply)["step"] == "0"
+    assert heads.locator("span").all_inner_texts()[16:24] == ["w4"] * 8 and apply.is_disabled()
+    assert not opened.visit.messages
+
+
 def test_the_steps_by_touch_on_a_phone(board):
     opened = board(view="phone")
     trained, page = opened.page.evaluate(SEEN), opened.page
@@ -172,10 +245,10 @@ def test_what_is_copied_prints_the_numbers_of_the_page(board):
     opened = board(
         "#full&text=" + "It was a truth, it was a".replace(" ", "%20") + "&edits=0.1:n3,2.7:c40n2,1.3:m,3.6:f"
     )
-    page = opened.page
-    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    page.evaluate("window.prompt = (_, text) => { window.copied = text; }")
+    page, keep = opened.page, "{ writeText: async (text) => { window.copied = text; } }"
+    page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{ value: {keep} }})")
     page.get_by_role("button", name="Copy as Python").click()
+    assert page.evaluate(SEEN)["say"].endswith("The Python lines are copied.")
     ran = subprocess.run(
         [sys.executable, "-c", page.evaluate("window.copied")], capture_output=True, text=True
     )
@@ -192,7 +265,9 @@ def test_bad_input_costs_a_line_and_nothing_else(board):
     assert "does not know é 猫" in opened.write("a café, a 猫, a café")["say"]
     long = opened.write("It was a dark and stormy night. " * 100)
     assert "are left out" in long["say"] and long["of"] == 127
-    assert opened.step(1)["right"] == before and not opened.visit.messages
+    assert opened.step(2)["of"] == 127 == opened.step(1)["of"]  # what a reader typed stays
+    words = opened.press(opened.page.get_by_role("button", name="words, three times"))
+    assert words["right"] == before and not opened.visit.messages
 
 
 def test_without_a_worker_the_page_computes_in_slices(open_page, disk, browser):

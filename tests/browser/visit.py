@@ -46,6 +46,18 @@ FACTS = """() => {
     return column && right > column.getBoundingClientRect().right + 1 && !scrolls(formula);
   };
   const words = (node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
+  const torn = (cell) => {
+    const found = [], range = document.createRange();
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+      for (const { 0: word, index } of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+        range.setStart(node, index);
+        range.setEnd(node, index + word.length);
+        if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(word);
+      }
+    }
+    return found;
+  };
   return {
     theme: document.documentElement.dataset.theme,
     untypeset: all(".math").filter((node) => !node.querySelector("mjx-container")).map(text),
@@ -57,6 +69,7 @@ FACTS = """() => {
       .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
     silent: all("figure > figcaption")
       .filter((node) => node.parentElement.checkVisibility() && !node.checkVisibility()).map(text),
+    torn: all("article th[scope=col]").filter((cell) => cell.checkVisibility()).flatMap(torn),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
       [one.closest(".ssm-slider") !== null, one.getBoundingClientRect().width / one.naturalWidth]),
     low: all("article *:not(mjx-container *)").filter((node) => words(node) && node.checkVisibility()

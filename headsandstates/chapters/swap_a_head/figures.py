@@ -14,7 +14,10 @@ GAP = 3  # tokens between two mosaics
 
 
 def mosaics(text: str) -> Figure:
-    """Draw the roots of the attention weights of all 32 heads on a text, a row for each layer."""
+    """Draw the roots of the attention weights of all 32 heads on a text, a row for each layer.
+
+    The heads of a layer are in two panels of four, which a phone shows one below the other.
+    """
     model, tokens = page_model.load_trained(), page_heads.read(text)
     n = tokens.shape[1]
     later = torch.ones(n, n).triu(1).bool()
@@ -22,12 +25,14 @@ def mosaics(text: str) -> Figure:
     for layer, found in enumerate(lens.layers(model)):
         alpha = lens.operator(found, tokens).W.alpha[0].float().sqrt()
         tiles[layer, :n, :, :n] = alpha.masked_fill(later, torch.nan).movedim(0, 1)
-    fig, ax = figure(size="wide")
-    picture = tiles.flatten(2).flatten(0, 1).numpy()
-    ax.imshow(picture, cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
-    ax.set_axis_off()
-    for layer in range(4):
-        ax.text(-GAP, (layer + 0.5) * (n + GAP), f"layer {layer + 1}", ha="right", va="center", size=9)
+    fig, axes = figure(ncols=2, size="wide")
+    for first, ax in zip((0, 4), axes, strict=True):
+        picture = tiles[:, :, first : first + 4].flatten(2).flatten(0, 1).numpy()
+        ax.imshow(picture, cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
+        ax.set_title(f"heads {first + 1} to {first + 4}")
+        ax.set_axis_off()
+        for layer in range(4):
+            ax.text(-GAP, (layer + 0.5) * (n + GAP), f"layer {layer + 1}", ha="right", va="center", size=9)
     return fig
 
 
