@@ -3,8 +3,8 @@
 Every layer of SmolLM2 gets another attention at once. All are fitted to what the layer did on the same texts
 and strings. *Healed* ones then have their output weights refitted to the output of the layer, one layer at a
 time. The best of them on text is also trained end to end, and so are the layers as they are, so that what
-training does to the model itself can be told from what it gives back. The tested texts are some of those of "which-heads", so
-that the plans there can be compared text by text.
+training does to the model itself can be told from what it gives back. The tested texts are some of those of
+"which-heads", so that the plans there can be compared text by text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from torch import Tensor, nn
 from headsandstates.experiments import which_heads
 from headsandstates.experiments.results import measurement
 from headsandstates.experiments.which_heads import DOMAINS
-from ssmbook.lens import Observed, Reading
-from ssmbook.lens._reading import LayerOperator, Softmax
-from ssmbook.lens.changes import _damage as damage
-from ssmbook.lens.changes._heads import _least
+from ssmbook.lens import LayerOperator, Observed, Reading, Softmax, loss
 from ssmbook.operators import FactorizedOperator
 
 # Written before any row of this file was measured. Known were the results of "which-heads" and of
@@ -287,9 +284,9 @@ def own(at: Layer, kept: Sequence[int]) -> Tensor:
 
 def remix(seen: Observed, kept: Sequence[int]) -> Tensor:
     """The mixing P of value maps that is best on these attention matrices."""
-    B = torch.eye(seen.H, dtype=seen.alphas.dtype)[:, list(kept)]
-    right = torch.einsum("ghaa->gh", seen.outputs)[:, kept]
-    return _least(seen.outputs[:, kept][:, :, :, kept], right.mT, seen.H, len(kept)) @ B.mT
+    P = seen.alphas.new_zeros(seen.H, seen.H)
+    P[:, list(kept)] = seen.mixtures(kept)
+    return P
 
 
 def missed_by(seen: Observed, P: Tensor) -> float:
@@ -490,13 +487,13 @@ def train(start: Start, made: list[Fewer], given: dict, path: Path) -> list[Fewe
     for text, first in texts_to_train(start, steps)[len(losses) :]:
         with attending(start.model, list(layers)), torch.autocast(text.device.type, torch.bfloat16):
             logits = start.model(text[None], use_cache=False).logits[0, first:-1]
-        loss = nn.functional.cross_entropy(logits.float(), text[first + 1 :])
+        missed = nn.functional.cross_entropy(logits.float(), text[first + 1 :])
         descent.zero_grad()
-        loss.backward()
+        missed.backward()
         nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
         descent.step()
         schedule.step()
-        losses.append(float(loss.detach()))
+        losses.append(float(missed.detach()))
         if len(losses) % KEEP == 0:
             states = {name: part.state_dict() for name, part in parts.items()}
             torch.save({"given": given, "losses": losses, **states}, path)
@@ -625,7 +622,9 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
 def losses(start: Start, made: list[Fewer] | None) -> dict[str, Tensor]:
     """The loss of every tested text on its second half."""
     with attending(start.model, made) if made else nullcontext():
-        return {name: damage.late_loss(start.model, texts) for name, texts in start.tested.items()}
+        return {
+            name: loss(start.model, texts, texts.shape[1] // 2 + 1) for name, texts in start.tested.items()
+        }
 
 
 @torch.no_grad()
