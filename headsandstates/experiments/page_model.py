@@ -35,7 +35,6 @@ from torch.nn import functional
 from headsandstates.experiments.results import FOLDER, FORMAT, digest, load_weights, save_weights
 from ssmbook import lens
 from ssmbook._json import read_json, versions, write_json
-from ssmbook.lens._reading import Softmax
 from ssmbook.operators import FactorizedOperator
 
 COMMAND = "python -m headsandstates.experiments.page_model TEXTS FOLDER --seed 0 --tokens 32.5e6"
@@ -157,7 +156,9 @@ def read_heads(mixer: PageAttention, call: lens.Call) -> lens.Reading:
     W_V, W_O = V.unflatten(0, (HEADS, -1)), W_O.unflatten(1, (HEADS, -1)).transpose(0, 1)
     x, y = call.one(h), call.one(mixer(*call.args))
     W = FactorizedOperator(call.one(mixer.weights(h, Q, K, b)), W_O @ W_V)
-    softmax = Softmax(W_V, W_O, W_V.new_zeros(W_V.shape[:2]), lambda x: mixer.weights(x[None], Q, K, b)[0])
+    softmax = lens.Softmax(
+        W_V, W_O, W_V.new_zeros(W_V.shape[:2]), lambda x: mixer.weights(x[None], Q, K, b)[0]
+    )
     return lens.Reading(lens.LayerOperator(W, x, y), softmax)
 
 

@@ -11,7 +11,7 @@ from ssmbook.lens._errors import ReplacementErrors, errors
 from ssmbook.lens._layers import MixingLayer, calls, layers, operator, register
 from ssmbook.lens._load import load, loss
 from ssmbook.lens._measure import permute_weights
-from ssmbook.lens._reading import LayerOperator, Reading
+from ssmbook.lens._reading import LayerOperator, Reading, Softmax
 from ssmbook.lens._report import Report, measurement, report
 from ssmbook.lens._states import states
 from ssmbook.lens.changes._change import Change, change_errors, fade, freeze, only, truncate, window
@@ -22,7 +22,7 @@ from ssmbook.lens.changes._replace import replace
 
 __all__ = [
     "Call", "Change", "LayerOperator", "MixingLayer", "Observed", "Plan", "Reading", "Recurrence",
-    "ReplacementErrors", "Report", "SharedHeads", "calls", "change_errors", "convert", "errors", "fade",
-    "freeze", "layers", "load", "load_plan", "loss", "measurement", "observe", "only", "operator",
+    "ReplacementErrors", "Report", "SharedHeads", "Softmax", "calls", "change_errors", "convert", "errors",
+    "fade", "freeze", "layers", "load", "load_plan", "loss", "measurement", "observe", "only", "operator",
     "permute_weights", "plan", "register", "replace", "report", "states", "train", "truncate", "window",
 ]  # fmt: skip

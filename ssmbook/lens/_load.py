@@ -194,15 +194,18 @@ def windows(before: list[int], ids: list[int], after: list[int], tokens: int, te
 
 
 @torch.no_grad()
-def loss(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the mean loss of each text, in nats per token, the first token given: (texts, n) to (texts,).
+def loss(model: nn.Module, inputs: Tensor, given: int = 1) -> Tensor:
+    """Return the mean loss of each text, in nats per token, its first tokens given: (texts, n) to (texts,).
 
-    Raises ``ValueError`` for a model without logits or in training mode and for texts of
-    one token.
+    ``given``: how many; the loss of ``lens.plan`` is that with half of the text and a token. Raises
+    ``ValueError`` for a model without logits or in training mode and for texts without a token more.
     """
     model_arguments(model, inputs)
-    if inputs.ndim != 2 or inputs.shape[1] < 2:
-        raise ValueError(f"inputs must be token ids (texts, n), n >= 2; got shape {tuple(inputs.shape)}")
+    given = check_integer("given", given, low=1)
+    if inputs.ndim != 2 or inputs.shape[1] <= given:
+        raise ValueError(
+            f"inputs must be token ids (texts, n), n >= {given + 1}; got shape {tuple(inputs.shape)}"
+        )
     found = []
     for texts in inputs.split(_TEXTS):
         logits = getattr(model(texts), "logits", None)
@@ -211,7 +214,7 @@ def loss(model: nn.Module, inputs: Tensor) -> Tensor:
                 f"model must return logits of every token to have a loss; got {type(model).__name__}: load "
                 "it with its output head"
             )
-        found.append(token_losses(logits[:, :-1], texts[:, 1:]).mean(-1))
+        found.append(token_losses(logits[:, given - 1 : -1], texts[:, given:]).mean(-1))
     return torch.cat(found)
 
 

@@ -152,13 +152,15 @@ class Observed:
         these texts; ``width``: the rank of each value map, as in ``share``. Raises ``ValueError`` for a
         head that the layer does not have, or one twice.
         """
+        return self._mixed(self.mixtures(keep), self._columns(keep), width)
+
+    def mixtures(self, keep: Sequence[int]) -> Tensor:
+        """Return how ``remix`` mixes all value maps for each kept head, (H, kept); raises as it does."""
         if isinstance(keep, int) or not keep or len({*keep}) < len(keep):
             raise ValueError(f"keep must be different heads, at least one; got {keep!r}")
         kept = [check_integer("keep", h, low=0, high=self.H - 1) for h in keep]
-        k, B = len(kept), self._columns(kept)
-        normal = self.outputs[:, kept][:, :, :, kept]
         right = torch.einsum("ghaa->gh", self.outputs)[:, kept]
-        return self._mixed(_least(normal, right.mT, self.H, k), B, width)
+        return _least(self.outputs[:, kept][:, :, :, kept], right.mT, self.H, len(kept))
 
     def _mixed(self, A: Tensor, B: Tensor, width: int | None = None) -> SharedHeads:
         """Heads that mix the attention matrices by Bᵀ and the value maps by Aᵀ; A and B (H, k)."""
