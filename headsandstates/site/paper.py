@@ -80,19 +80,18 @@ def assemble_article(root):
     paper = Paper(root, [ARTICLE], pages_address(repository(root)[0]))
     page = article(paper, ARTICLE)
     for number, figure in enumerate(page.select("figure[id]"), 1):
-        for words in [figure.select_one(".caption-number"), *page.select(f'a[href="#{figure["id"]}"]')]:
-            words.string = f"Fig. {number} ".removesuffix(" " * (words.name == "a"))
-    cited = set()
-    for link in page.select('a[href*="#cite-"]'):
-        cited.add(link["href"].rpartition("#")[2])
-        link["href"] = f"#{link['href'].rpartition('#')[2]}"
-    listed = excerpt(
-        soup(root / HTML / "chapters/appendix/bibliography.html").select(".citation"), ", .citation > .label"
-    )
-    works = [str(work) for work in listed.select(".citation") if work["id"] in cited]
+        figure.select_one(".caption-number").string = f"Fig. {number} "
+        for link in page.select(f'a[href="#{figure["id"]}"]'):
+            link.string = f"Fig. {number}"
+    citing = page.select('a[href*="#cite-"]')
+    for link in citing:
+        link["href"] = link["href"][link["href"].index("#") :]
+    cited = {link["href"][1:] for link in citing}
+    bibliography = soup(root / HTML / "chapters/appendix/bibliography.html").select(".citation")
+    works = excerpt([work for work in bibliography if work["id"] in cited], ", .citation > .label")
     return TEMPLATES.get_template("article.html").render(
         {**settings, "title": page.h1.extract().get_text().strip()},
-        paper=paper, assets=ASSETS, article=str(page), works=works,
+        paper=paper, assets=ASSETS, article=str(page), works=str(works),
     )  # fmt: skip
 
 
