@@ -13,6 +13,7 @@
 # make slides                 decks and handouts as PDF; they come with the book as pages
 # make slides LENGTH=50       the decks as they are in 50 minutes; 75, 90, 1of2, 2of2
 # make pdf                    the whole book on paper, printed by Chromium
+# make paper                  the paper of the appendix alone, in two columns
 # make version                dates the present version, whose notebooks then install its tag
 # make version VERSION=0.2.0  the next version, wherever it is named
 # make publish-as OWNER/REPO AUTHOR="First Last"   the book's address and author, wherever a file names them
@@ -41,7 +42,7 @@ LOWEST_TESTS := tests/heads tests/test_tour.py tests/systems tests/scans tests/m
 
 TEXTS = $(wildcard .text/*.md .text/*/*.md)
 
-.PHONY: book test test-browser test-lens test-lowest test-gpu test-lab notebooks text from-text edition course slides pdf version publish-as lab serve bench lint clean
+.PHONY: book test test-browser test-lens test-lowest test-gpu test-lab notebooks text from-text edition course slides pdf paper version publish-as lab serve bench lint clean
 
 # A page that failed is forgotten, so that a second call reads it again and fails again.
 book: $(STAMP) $(FRESH)
@@ -101,6 +102,9 @@ slides: book
 
 pdf: book
 	@$(PY) -m headsandstates.site.paper
+
+paper: book
+	@$(PY) -m headsandstates.site.paper --article
 
 version: $(STAMP)
 	@$(PY) -m headsandstates.site.release $(VERSION)

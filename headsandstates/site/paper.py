@@ -1,11 +1,13 @@
 """The whole book on paper: the built pages in one document, printed by Chromium.
 
-    python -m headsandstates.site.paper    # into _build/pdf/heads-and-states.pdf
+    python -m headsandstates.site.paper            # into _build/pdf/heads-and-states.pdf
+    python -m headsandstates.site.paper --article  # its paper alone, in two columns, beside it
 
 Numbers and links are those of the pages. Folded code is left out, a slider becomes four of its frames, and
 all solutions are at the end. It is printed twice, first to find the page on which each section begins.
 """
 
+import argparse
 import html
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
@@ -22,8 +24,10 @@ from headsandstates.site.site import pages_address
 
 # Its HTML is written beside it; the files of the pages are in the folder next to theirs.
 TARGET = "_build/pdf/heads-and-states.pdf"
+# The page that is a paper of its own, and where it is printed.
+ARTICLE, ARTICLE_TARGET = "chapters/appendix/paper", "_build/pdf/how-many-states-make-a-head.pdf"
 # Reference and status are for the screen; the list of the solutions gives way to the solutions.
-LEFT_OUT = ("chapters/appendix/api", "chapters/appendix/solutions", "chapters/appendix/status")
+LEFT_OUT = (ARTICLE, "chapters/appendix/api", "chapters/appendix/solutions", "chapters/appendix/status")
 FRAMES = 4
 MINUTES = 10
 ASSETS = "../html/_static"
@@ -55,8 +59,9 @@ def book_pages(root):
 
 def assemble(root, docnames):
     """The HTML of the one document that holds these pages of the built book."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    toc, settings = (
+        yaml.safe_load((root / name).read_text(encoding="utf-8")) for name in ("_toc.yml", "_config.yml")
+    )
     opens = {part["chapters"][0]["file"]: part["caption"] for part in toc["parts"]}
     paper, articles = Paper(root, docnames, pages_address(repository(root)[0])), []
     for docname in docnames:
@@ -67,6 +72,27 @@ def assemble(root, docnames):
     return TEMPLATES.get_template("paper.html").render(
         settings, paper=paper, assets=ASSETS, articles=articles
     )
+
+
+def assemble_article(root):
+    """The HTML of the paper alone, with the works that it cites and with numbers of its own."""
+    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    paper = Paper(root, [ARTICLE], pages_address(repository(root)[0]))
+    page = article(paper, ARTICLE)
+    for number, figure in enumerate(page.select("figure[id]"), 1):
+        figure.select_one(".caption-number").string = f"Fig. {number} "
+        for link in page.select(f'a[href="#{figure["id"]}"]'):
+            link.string = f"Fig. {number}"
+    citing = page.select('a[href*="#cite-"]')
+    for link in citing:
+        link["href"] = link["href"][link["href"].index("#") :]
+    cited = {link["href"][1:] for link in citing}
+    bibliography = soup(root / HTML / "chapters/appendix/bibliography.html").select(".citation")
+    works = excerpt([work for work in bibliography if work["id"] in cited], ", .citation > .label")
+    return TEMPLATES.get_template("article.html").render(
+        {**settings, "title": page.h1.extract().get_text().strip()},
+        paper=paper, assets=ASSETS, article=str(page), works=str(works),
+    )  # fmt: skip
 
 
 def anchor(docname, fragment=""):
@@ -125,9 +151,14 @@ def small_multiples(figure):
 
 def print_book(root, target, docnames, browser):
     """Write these pages of the built book as one PDF; ``target`` lies in a folder of ``_build``."""
+    print_document(assemble(root, docnames), target, browser)
+
+
+def print_document(text, target, browser):
+    """Write one document as a PDF, and its HTML beside it."""
     source = target.with_suffix(".html")
     source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(assemble(root, docnames), encoding="utf-8")
+    source.write_text(text, encoding="utf-8")
     paper = {"path": target, "prefer_css_page_size": True, "print_background": True}
     page = browser.new_page()
     page.set_default_timeout(MINUTES * 60_000)
@@ -148,11 +179,17 @@ def first_pages(target):
     return {name.lstrip("/"): reader.get_destination_page_number(place) + 1 for name, place in places}
 
 
-def main():
-    root = book_root()
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m headsandstates.site.paper")
+    parser.add_argument("--article", action="store_true", help="print the paper alone")
+    alone, root = parser.parse_args(arguments).article, book_root()
+    target = root / (ARTICLE_TARGET if alone else TARGET)
     with chromium() as browser:
-        print_book(root, root / TARGET, book_pages(root), browser)
-    print(f"The book is printed: {root / TARGET}")
+        if alone:
+            print_document(assemble_article(root), target, browser)
+        else:
+            print_book(root, target, book_pages(root), browser)
+    print(f"The {'paper' if alone else 'book'} is printed: {target}")
 
 
 if __name__ == "__main__":

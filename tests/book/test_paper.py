@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 
 from headsandstates.site.built import HTML, soup
 from headsandstates.site.install_cell import repository
-from headsandstates.site.paper import FRAMES, TARGET, anchor, assemble, book_pages
+from headsandstates.site.paper import ARTICLE, FRAMES, TARGET, anchor, assemble, assemble_article, book_pages
 from headsandstates.site.site import pages_address
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,3 +93,20 @@ def test_the_contents_name_parts_chapters_and_sections(paper):
         assert listed == words + (["Solutions"] if kind == "h1" else [])
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     assert len(paper.select("nav p.part")) == len(toc["parts"])
+
+
+def test_the_paper_alone_has_its_own_numbers_and_every_work_that_it_cites(built):
+    alone, page = BeautifulSoup(assemble_article(ROOT), "html.parser"), soup(built / f"{ARTICLE}.html")
+    numbered = [figure.select_one(".caption-number").get_text() for figure in alone.select("figure[id]")]
+    assert numbered == [f"Fig. {place} " for place in range(1, len(numbered) + 1)] and len(numbered) > 3
+    cited = {link["href"].rpartition("#")[2] for link in page.select("article a[href*='#cite-']")}
+    assert len(cited) > 10 and {work["id"] for work in alone.select(".works .citation")} == cited
+    ids = {node["id"] for node in alone.find_all(id=True)}
+    inside = [link for link in alone.find_all("a", href=True) if link["href"].startswith("#")]
+    assert len(inside) > 20 and {link["href"][1:] for link in inside} <= ids
+    for link in inside:
+        if "--fig-" in link["href"]:
+            assert (
+                link.get_text()
+                == alone.find(id=link["href"][1:]).select_one(".caption-number").get_text().strip()
+            )

@@ -1,4 +1,4 @@
-"""On paper: the PDF names its own pages, pages print the same from either mode, the cheat sheet is one."""
+"""On paper: the PDF names its pages, pages print the same from either mode, and two keep to a length."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from headsandstates.site.paper import TARGET, print_book
+from headsandstates.site.paper import ARTICLE_TARGET, TARGET, assemble_article, print_book, print_document
 
 ROOT = Path(__file__).resolve().parents[2]
 # The zoo ends at the foot of a page.
@@ -75,3 +75,11 @@ def test_the_cheat_sheet_is_one_page_of_a4(open_page, disk):
     printed = sheet(open_page(f"{disk}chapters/appendix/cheat-sheet.html"))
     assert [tuple(map(round, page.mediabox[2:])) for page in printed.pages] == [A4]
     assert "Recall" in printed.pages[0].extract_text()
+
+
+def test_the_paper_alone_takes_at_most_eight_pages(browser, built):
+    target = (ROOT / ARTICLE_TARGET).with_name("paper-alone.pdf")
+    print_document(assemble_article(ROOT), target, browser)
+    pages = PdfReader(target).pages
+    assert len(pages) <= 8 and {tuple(map(round, page.mediabox[2:])) for page in pages} == {A4}
+    assert "Abstract" in pages[0].extract_text() and "References" in pages[-1].extract_text()
