@@ -1274,7 +1274,7 @@
 
   function spectrumPicture({ sigma, floor, H }) {
     const most = sigma.length, top = sigma[0] || 1, step = (WIDTH - 24) / (most + 1), wide = Math.min(0.7 * step, 44);
-    const roomy = most <= 6, [above, below] = [106, 228]; // the two base lines
+    const roomy = most <= 6, [above, below] = [106, 234]; // the two base lines
     const column = (heads, base, share, chosen, words, name) => {
       const x = 12 + (heads + 0.5) * step, height = Math.max(70 * share, 1);
       return draw("g", { "data-heads": heads },
@@ -1286,7 +1286,7 @@
     const written = (share) => (share < 1e-12 ? "0" : percent(share).replace("less than ", "< "));
     const nodes = [
       label(8, 14, "singular value σᵣ", "start"), line(8, above, WIDTH - 8, above, "lab-axis"),
-      label(8, 136, "missed by the best H heads", "start"), line(8, below, WIDTH - 8, below, "lab-axis"),
+      label(8, 141, "missed by the best H heads", "start"), line(8, below, WIDTH - 8, below, "lab-axis"),
       ...sigma.map((value, r) =>
         column(r + 1, above, value / top, r < H, value < 1e-10 * top ? "0" : short(value), `σ${lowered(r + 1)}`)),
       ...floor.map((share, h) => column(h, below, share, h === H, written(share), `H = ${h}`)),
@@ -1874,7 +1874,7 @@
       }
       const dots = places.map(({ place }) => onDisc(place)), taken = [[CENTER[0] + RADIUS + 9, CENTER[1] + 12, LETTER]];
       const beside = ([x, y], half) => [[x, y - 17], [x, y + 17], [x + 13 + half, y], [x - 13 - half, y]];
-      const names = one.map(({ place, words }) => roomFor(words, beside(onDisc(place), LETTER * words.length), dots, 9, taken));
+      const names = one.map(({ place, words }) => words && roomFor(words, beside(onDisc(place), LETTER * words.length), dots, 9, taken));
       one.forEach(({ place, words, numbers, ...said }, i) => {
         const [x, y] = onDisc(place), element = handles.children[i], half = LETTER * numbers.length;
         element.setAttribute("transform", `translate(${px(x)} ${px(y)})`);
