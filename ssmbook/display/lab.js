@@ -1471,7 +1471,7 @@
     first: addressed,
     past: () => history.state?.lab || 0, // how many gestures can be undone
     keep(address, found, opened) {
-      if (location.hash === STAGE) return;
+      if (location.hash === STAGE || (opened && opened !== addressed())) return; // the reader has gone on
       if (opened) history.replaceState(history.state, "", PREFIX + address);
       else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
     },
@@ -1499,7 +1499,7 @@
   /** Fill an element with the laboratory. */
   function laboratory(root, home = PAGE) {
     let experiment = settled(DEFAULTS), problems = [], found = null, lit = null;
-    let kept = "", opened = false, held = false, wrong = null; // the last address, whether the state is from there; a field
+    let kept = "", opened = "", held = false, wrong = null; // the last address, the one that the state is from; a field
     const summary = html("div", { className: "lab-summary" });
     const problem = html("p", { className: "lab-problem", role: "status" });
     const heard = html("p", { className: "lab-heard", role: "status" });
@@ -1619,7 +1619,7 @@
       const address = write(experiment);
       if (held) return;
       if (opened || address !== kept) home.keep(address, found, opened);
-      [kept, opened] = [address, false];
+      [kept, opened] = [address, ""];
       undo.disabled = !home.past();
     }
 
@@ -1641,7 +1641,7 @@
 
     /** Open what an address says, which is no gesture. */
     function reopen(address) {
-      opened = true;
+      opened = address;
       desk.open(address);
     }
 
