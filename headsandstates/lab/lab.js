@@ -553,43 +553,43 @@
   const lastRow = ({ made, n }) => sum(made[0].alpha[n - 1]);
   const GOALS = [
     ["Two states, one head", "system&n=20&poles=1@0.7",
-      "One pair of poles on the circle, two inputs, two outputs. Move it until one head is enough.",
+      "One pair of poles on the circle, two inputs, two outputs. Drag the pole along the circle until one head is enough.",
       (found) => onePair(found) && found.system.poles[0].radius === 1 && found.p * found.d === 4 && found.n > 9 && found.k.rank === 1,
       "All blocks are multiples of one matrix now. How many states make the multiples does not matter."],
     ["Six states, one head", "system&n=32&poles=0.95@0.4,0.9@1.3,0.85@2.4&B=random&C=random",
-      "Six states, two inputs and two outputs take four heads. Change the poles, B or C until one head is enough.",
+      "Six states, two inputs and two outputs take four heads. In the settings choose another B and C, so that one head is enough.",
       ({ system, p, d, n, k }) => system.A.length === 6 && p * d === 4 && n > 9 && k.rank === 1,
       "Every block is a multiple of one matrix, whatever six states do."],
     ["More heads than states", "system&n=20&poles=0.8&B=ones&C=ones",
-      "A state that fades takes one head. Find a system that takes more heads than it has states.",
+      "A state that fades takes one head. In the settings choose a skip D with which it takes more heads than it has states.",
       ({ system, k }) => k.decided && k.rank > system.A.length,
       "The skip D is added at lag 0 alone, and a matrix that the state cannot make takes one head more."],
-    ["The largest miss with one pair", "system&n=20&poles=1@0.7",
-      "One pair of poles and no skip. Let the best single head miss more than 49 % of the energy.",
+    ["The largest miss with one pair", "system&n=64&poles=1@0.7",
+      "One pair of poles, 64 tokens, no skip. Drag the pole until the best single head misses more than 49 % of the energy.",
       (found) => onePair(found) && found.floor[1] > 0.49,
       "Nothing fades, and the blocks lie evenly around the origin. More than half is impossible: two heads are exact, and the better one has at least half."],
     ["Four heads, one nearly enough", "system&n=24&poles=0.95,0.6,-0.3,-0.8&p=4&d=4",
-      "This system takes four heads. Keep it at four, and let the best single head miss less than 2 %.",
+      "This system takes four heads. Drag its poles until the best single head misses less than 2 %, though it still takes four.",
       ({ k, floor }) => k.decided && k.rank === 4 && floor[1] < 0.02,
       "A count asks what is exactly equal, and blocks that are nearly multiples of one matrix are not. Close poles make such blocks."],
     ["A rotation in two softmax heads", "system&n=20&poles=1@0.7",
-      "As softmax with a sink, this pair takes three heads. Let two be enough, with at least 20 tokens and k = 2.",
+      "As softmax with a sink, this pair takes three heads. Drag the pole until two are enough, with at least 20 tokens and k = 2.",
       (found) => onePair(found) && found.n > 19 && found.k.rank === 2 && found.softmax.high === 2,
       "Some direction has a positive product with every block, so that positive weights are enough."],
     ["Written, never read", "system&n=20&poles=0.9,0.5&p=1&d=1&B=ones&C=ones",
-      "Let the output be zero for every input, although neither B nor C is zero.",
+      "In the settings type a B and a C that are not zero, with which the output is zero for every input.",
       ({ system: { B, C, D }, k }) => !D && k.rank === 0 && highest(B) > 0 && highest(C) > 0,
       "What B writes never shows in what C reads. These states cost time and do nothing."],
     ["Two heads that count as one", "attention&n=10&sharp=3&sink=1&heads=2",
-      "Two attention heads, each with its own value map, take two heads. Change their weights until they count as one.",
+      "Two attention heads, each with its own value map, take two heads. Press Play, or change the sharpness in the settings, until they count as one.",
       ({ experiment, n, k }) => experiment.heads === 2 && n > 4 && k.rank === 1,
       "The weights of both are proportional, so one head with the sum of the value maps does the same."],
     ["Nine tenths for the sink", "attention&n=10&sharp=3&sink=1",
-      "At least ten tokens, softmax. Let the last token give more than 90 % of its attention to the sink.",
+      "No token that you drag can do it: the weights must know positions. Press Play, and in the settings raise the decay, until the last of ten tokens gives more than 90 % of its attention to the sink.",
       (found) => found.experiment.kind === "softmax" && found.experiment.sink && found.n > 9 && lastRow(found) < 0.1,
       "By content alone at most half is possible: the last token's query is its key. Positions have no limit."],
-    ["Nine tokens back", "attention&n=10&sharp=3&sink=1",
-      "One softmax head, at least ten tokens. Let the gradient reach the first token with a norm above 1.2.",
+    ["Nine tokens back", "attention&n=10&sharp=8&sink=1",
+      "One sharp softmax head, at least ten tokens. Drag the last one, 9, until the gradient reaches the first with a norm above 1.2.",
       ({ experiment, n, reach }) => experiment.kind === "softmax" && experiment.heads === 1 && n > 9 && reach[n - 1] > 1.2,
       "A weight is at most 1. The rest is how much the weights themselves change with the first token."],
   ].map(([name, address, words, isReached, why], i) => {
@@ -1013,6 +1013,7 @@
     .lab-dot.lab-lit { stroke: var(--ssm-black); stroke-width: 2px; r: 6.5px; fill-opacity: 1; }
     .lab-svg .lab-at { visibility: hidden; font-weight: 600; pointer-events: none; }
     .lab-handle:is(:focus, :hover, :only-child) .lab-at { visibility: visible; }
+    .lab-handle:focus:not(:hover):has(~ :hover) .lab-at, .lab-handle:hover ~ :focus .lab-at { visibility: hidden; }
     .lab-start { text-anchor: start; } .lab-middle { text-anchor: middle; } .lab-end { text-anchor: end; }`;
 
   const px = (value) => Math.round(value * 100) / 100;
@@ -1220,24 +1221,33 @@
     if (H < 2) nodes.push(draw("path", { d: `M${points.map(fall).join("M")}`, class: "lab-dotted" }));
     const marks = dots(points.map(at), 4.5, "lab-lag-fill");
     marks.forEach((mark, item) => mark.setAttribute("fill-opacity", pairs ? 0.55 : px(1 - (0.7 * item) / n)));
-    if (!pairs) marks.push(...numbers(points.map(at), [x0, y0]));
+    if (!pairs) marks.push(...numbers(points.map(at), [x0, y0], [[WIDTH - 12, y0 + 13, 8], [x0 + 14, 14, 8]]));
     const missed = H === 1 ? `the best line misses ${percent(floor[1])} of the energy` : `${H} heads are shown`;
     const names = plane.names.filter(Boolean).join(" and ");
     const words = `${blocks.length} points in the plane of ${names}; they span ${k.rank} dimensions, and ${missed}.`;
     return { nodes: [...nodes, ...marks], words };
   }
 
-  /** The lags as numbers beside the first dots and the last, away from the origin and not upon each other. */
-  function numbers(points, [x0, y0]) {
-    const taken = [], last = points.length - 1, labels = [];
-    points.forEach(([x, y], lag) => {
-      const length = Math.hypot(x - x0, y - y0) || 1;
-      const [u, v] = [x + (13 * (x - x0)) / length, y + (13 * (y - y0)) / length];
-      if ((lag > 9 && lag < last) || taken.some(([a, b]) => Math.hypot(a - u, b - v) < 15)) return;
-      taken.push([u, v]);
-      labels.push(label(u, v + 4, String(lag), "middle", { "pointer-events": "none" }));
+  const LETTER = 4; // half the width of a digit in a drawing; half its height is 6
+
+  /** The first of some places around a point where words meet no dot of radius r and no words before, or undefined. */
+  function roomFor(words, places, dots, r, taken) {
+    const half = LETTER * words.length;
+    const clear = ([x, y]) => taken.every(([a, b, wide]) => Math.abs(a - x) > half + wide + 2 || Math.abs(b - y) > 14)
+      && dots.every(([a, b]) => Math.hypot(Math.max(Math.abs(a - x) - half, 0), Math.max(Math.abs(b - y) - 6, 0)) > r);
+    const found = places.find(clear);
+    if (found) taken.push([...found, half]);
+    return found;
+  }
+
+  /** The lags as numbers beside the first dots and the last: outward, else to a side or inward; none where there is no room. */
+  function numbers(points, [x0, y0], taken) {
+    return points.map(([x, y], lag) => {
+      const out = Math.atan2(y - y0, x - x0), words = String(lag);
+      const places = [0, 1, -1, 2, -2, 3, -3, 4].map((turn) => toward(out + (turn * Math.PI) / 4)).map(([u, v]) => [x + 13 * u, y + 13 * v]);
+      const at = (lag < 10 || lag === points.length - 1) && roomFor(words, places, points, 5, taken);
+      return at ? label(at[0], at[1] + 4, words, "middle", { "pointer-events": "none" }) : "";
     });
-    return labels;
   }
 
   /** The path through the lags at the times between them; null where a power in between is not defined. */
@@ -1264,7 +1274,7 @@
 
   function spectrumPicture({ sigma, floor, H }) {
     const most = sigma.length, top = sigma[0] || 1, step = (WIDTH - 24) / (most + 1), wide = Math.min(0.7 * step, 44);
-    const roomy = most <= 6, [above, below] = [106, 228]; // the two base lines
+    const roomy = most <= 6, [above, below] = [106, 234]; // the two base lines
     const column = (heads, base, share, chosen, words, name) => {
       const x = 12 + (heads + 0.5) * step, height = Math.max(70 * share, 1);
       return draw("g", { "data-heads": heads },
@@ -1276,7 +1286,7 @@
     const written = (share) => (share < 1e-12 ? "0" : percent(share).replace("less than ", "< "));
     const nodes = [
       label(8, 14, "singular value σᵣ", "start"), line(8, above, WIDTH - 8, above, "lab-axis"),
-      label(8, 136, "missed by the best H heads", "start"), line(8, below, WIDTH - 8, below, "lab-axis"),
+      label(8, 141, "missed by the best H heads", "start"), line(8, below, WIDTH - 8, below, "lab-axis"),
       ...sigma.map((value, r) =>
         column(r + 1, above, value / top, r < H, value < 1e-10 * top ? "0" : short(value), `σ${lowered(r + 1)}`)),
       ...floor.map((share, h) => column(h, below, share, h === H, written(share), `H = ${h}`)),
@@ -1461,7 +1471,7 @@
     first: addressed,
     past: () => history.state?.lab || 0, // how many gestures can be undone
     keep(address, found, opened) {
-      if (location.hash === STAGE) return;
+      if (location.hash === STAGE || (opened && opened !== addressed())) return; // the reader has gone on
       if (opened) history.replaceState(history.state, "", PREFIX + address);
       else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
     },
@@ -1489,7 +1499,7 @@
   /** Fill an element with the laboratory. */
   function laboratory(root, home = PAGE) {
     let experiment = settled(DEFAULTS), problems = [], found = null, lit = null;
-    let kept = "", opened = false, held = false, wrong = null; // the last address, whether the state is from there; a field
+    let kept = "", opened = "", held = false, wrong = null; // the last address, the one that the state is from; a field
     const summary = html("div", { className: "lab-summary" });
     const problem = html("p", { className: "lab-problem", role: "status" });
     const heard = html("p", { className: "lab-heard", role: "status" });
@@ -1533,7 +1543,7 @@
 
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk)), near = decaySettings(desk);
     const undo = button("Undo", stepBack, { title: "Undo (Ctrl+Z)" });
-    const drawer = button("Settings", () => drawn(!board.classList.contains("lab-open")), { className: "lab-drawer" });
+    const drawers = range(2).map(() => button("Settings", () => drawn(!board.classList.contains("lab-open")), { className: "lab-drawer" }));
     const top = [modeSwitch(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }, examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
     const guide = tour(desk), shelf = tabs(views);
@@ -1541,11 +1551,11 @@
     const foot = actions(desk, () => [stage, ...finish(views)], link, guide.card);
     const elements = (parts) => parts.map(({ element }) => element);
     const board = html("div", { className: "lab-board" },
-      html("div", { className: "lab-row lab-bar" }, elements(top), drawer), guide.element,
+      html("div", { className: "lab-row lab-bar" }, elements(top), drawers[0]), guide.element,
       html("div", { className: "lab-grid" }, stage.element, views[0].element, told),
       html("div", { className: "lab-settings" }, elements(settings)),
       html("div", { className: "lab-grid" }, elements(views.slice(1)), shelf.element), foot, heard);
-    stage.element.append(html("div", { className: "lab-row lab-near" }, elements(near)));
+    stage.element.append(drawers[1], html("div", { className: "lab-row lab-near" }, elements(near)));
     const film = filming(desk, () => [stage, ...finish(views.filter(({ panel }) => FILMED.includes(panel.name)))]);
     const whole = when(isSoftmax, { element: button("Full screen", () => { location.hash = location.hash === STAGE ? PREFIX + write(experiment) : STAGE; }), sync: () => {} });
     const staged = [whole.element, globalThis.Film ? film.element : []].flat(); // Film is chapters/assets/film.js
@@ -1557,7 +1567,7 @@
     /** Open or shut the settings where they are a drawer. */
     function drawn(open) {
       board.classList.toggle("lab-open", open);
-      drawer.setAttribute("aria-expanded", String(open));
+      for (const drawer of drawers) drawer.setAttribute("aria-expanded", String(open));
     }
 
     // Panels out of sight wait until the hand rests, so that what is seen follows it at once.
@@ -1566,7 +1576,11 @@
       one.seen = isIntersecting;
       if (isIntersecting) finish([one]);
     }));
-    const finishAll = afterRest(() => finish(views), LATE);
+    const finishAll = afterRest(finishNext, LATE);
+
+    function finishNext() { // a hand may come in between
+      if (finish(views, performance.now() + BUDGET).some(({ stale }) => stale)) setTimeout(finishNext);
+    }
 
     function finish(some, until = Infinity) {
       for (const one of some.filter(({ stale }) => stale)) {
@@ -1605,7 +1619,7 @@
       const address = write(experiment);
       if (held) return;
       if (opened || address !== kept) home.keep(address, found, opened);
-      [kept, opened] = [address, false];
+      [kept, opened] = [address, ""];
       undo.disabled = !home.past();
     }
 
@@ -1627,7 +1641,7 @@
 
     /** Open what an address says, which is no gesture. */
     function reopen(address) {
-      opened = true;
+      opened = address;
       desk.open(address);
     }
 
@@ -1701,7 +1715,7 @@
       if (svg.firstChild !== nodes[0]) svg.replaceChildren(...nodes);
       svg.setAttribute("aria-label", `${panel.title}. ${words}`);
     }
-    return { element, svg, panel, sync, seen: true, stale: false };
+    return { element, svg, panel, sync, seen: false, stale: false };
   }
 
   /** A sign that shows a caption where there is no room for it below. */
@@ -1833,7 +1847,7 @@
     function handle(kind) {
       return draw("g", { class: "lab-handle", tabindex: 0, role: "slider" },
         circle([0, 0], TOUCH, "lab-touch"), circle([0, 0], 13, "lab-ring"), circle([0, 0], 9, `${kind}-fill`),
-        draw("text", { class: "lab-middle", y: -13 }), draw("text", { class: "lab-at" }));
+        draw("text", { class: "lab-middle" }), draw("text", { class: "lab-middle lab-at" }));
     }
 
     function sync(found) {
@@ -1858,14 +1872,19 @@
         handles.replaceChildren(...one.map(() => handle(kind)));
         handles.dataset.kind = kind;
       }
+      const dots = places.map(({ place }) => onDisc(place)), taken = [[CENTER[0] + RADIUS + 9, CENTER[1] + 12, LETTER]];
+      const beside = ([x, y], half) => [[x, y - 17], [x, y + 17], [x + 13 + half, y], [x - 13 - half, y]];
+      const names = one.map(({ place, words }) => words && roomFor(words, beside(onDisc(place), LETTER * words.length), dots, 9, taken));
       one.forEach(({ place, words, numbers, ...said }, i) => {
-        const [x, y] = onDisc(place), element = handles.children[i];
+        const [x, y] = onDisc(place), element = handles.children[i], half = LETTER * numbers.length;
         element.setAttribute("transform", `translate(${px(x)} ${px(y)})`);
-        const [name, at] = [...element.querySelectorAll("text")], left = place[0] > 0.35;
-        name.textContent = words;
-        at.textContent = numbers;
-        at.setAttribute("transform", `translate(${left ? -15 : 15} ${place[1] < 0 ? 22 : -14})`);
-        at.setAttribute("text-anchor", left ? "end" : "start");
+        const inside = x > CENTER[0] ? x - half : x + half, steps = [17, -17, 32, -32, 47, -47].map((step) => [inside, y - step]);
+        const spots = [names[i], roomFor(numbers, steps, dots, 9, [...taken])];
+        [words, numbers].forEach((said, c) => {
+          const text = element.children[3 + c], [u, v] = spots[c] || [x, y];
+          text.textContent = spots[c] ? said : "";
+          text.setAttribute("transform", `translate(${px(u - x)} ${px(v + 4 - y)})`);
+        });
         for (const [name, value] of Object.entries(said)) element.setAttribute(`aria-${name}`, value);
       });
     }
@@ -3004,11 +3023,7 @@
   function start() {
     const root = document.querySelector('.bd-article [data-lab="laboratory"]');
     document.head.append(html("style", {}, STYLE));
-    if (root) {
-      laboratory(root);
-      const drawn = document.getElementById("fig-laboratory"); // for those without JavaScript
-      if (drawn) drawn.closest("div.cell").hidden = true;
-    }
+    if (root) laboratory(root);
     if (!document.querySelector(".reveal")) enlivenAll(); // a deck first fits its pictures to the slides
   }
 

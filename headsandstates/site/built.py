@@ -52,7 +52,7 @@ def excerpt(elements, dropped=""):
     document = BeautifulSoup("", "html.parser")
     for element in elements:
         document.append(copy(element))
-    for node in document.select(f"a.headerlink, script, .margin-note{dropped}"):
+    for node in document.select(f"a.headerlink, script, .margin-note, .lab-still{dropped}"):
         node.decompose()
     return document
 

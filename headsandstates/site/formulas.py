@@ -27,14 +27,17 @@ mjx-assistive-mml { border: 0; clip: rect(1px, 1px, 1px, 1px); display: block; l
 """
 
 
+def computed(*arguments, asked=None):
+    """The JSON that Node.js writes, called with these arguments and reading ``asked`` as JSON."""
+    (node,) = (each for each in (files("playwright") / "driver").iterdir() if each.name.startswith("node"))
+    words = json.dumps(asked)
+    done = subprocess.run([node, *arguments], input=words, capture_output=True, encoding="utf-8", check=True)
+    return json.loads(done.stdout)
+
+
 def typeset(formulas):
     """The HTML of formulas, each (TeX, is a display), and the style sheet of all of them."""
-    (node,) = (each for each in (files("playwright") / "driver").iterdir() if each.name.startswith("node"))
-    asked = json.dumps(formulas)
-    done = subprocess.run(
-        [node, PROGRAM, mathjax_folder()], input=asked, capture_output=True, encoding="utf-8", check=True
-    )
-    made = json.loads(done.stdout)
+    made = computed(PROGRAM, mathjax_folder(), asked=formulas)
     wrong = [tex for (tex, _), html in zip(formulas, made["html"], strict=True) if "mjx-merror" in html]
     if wrong:
         raise ValueError(f"MathJax cannot read {wrong[0]!r}")

@@ -153,7 +153,7 @@ def finish_pages(app):
 
     def finished(text):
         text = NAME.sub(lambda name: SYLLABLE.sub(rf"\1{BREAK}", name[0]), text)
-        if 'class="lab-place"' in text:  # the board takes the window
+        if 'class="lab-place' in text:  # the board takes the window
             text = re.sub(rf"{SIDEBAR}(?! pst)", f"{SIDEBAR} pst-sidebar-hidden", text)
         text = text.replace(TOGGLE, TOGGLE.replace(">", ' aria-label="Companion pages">', 1))
         return SPHINX_SEARCH.sub("", text.replace(' data-theme="auto"', ' data-theme="light"', 1))

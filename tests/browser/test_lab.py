@@ -486,12 +486,98 @@ def test_content_becomes_decay_on_the_whole_screen(open_page, disk):
     assert not visit.messages
 
 
-def test_on_a_phone_the_disc_stays_while_the_panels_pass(board):
+def test_before_the_script_the_page_shows_what_the_script_will_show(board, built):
+    still = soup(built / PAGE).select_one(".lab-still")
+    page, seen = board()
+    assert still.select_one(".lab-summary").get_text() == seen()["summary"]
+    assert still.select_one(".lab-title").get_text() == page.locator(".lab-disc .lab-title").inner_text()
+    drawn = [float(one[name]) for one in still.select("circle[r='9']") for name in ("cx", "cy")]
+    x, y = 125 * math.cos(0.7), 125 * math.sin(0.7)
+    assert drawn == pytest.approx([170 + x, 160 - y, 170 + x, 160 + y], abs=0.01)
+
+
+@pytest.mark.parametrize("view", ["light", "phone"])
+def test_the_laboratory_stands_before_its_script_comes(open_page, web, view):
+    facts = open_page(f"{web}{PAGE}", view, late=(".js",)).facts
+    assert facts["shift"] <= 0.02
+
+
+PINNED = """() => [".lab-disc .lab-title", ".lab-disc svg", ".lab-first"].map((one) => {
+  const { top, bottom } = document.querySelector(one).getBoundingClientRect();
+  return [top, bottom];
+})"""
+
+
+@pytest.mark.parametrize("scroll", [0, 600, 1500])
+def test_on_a_phone_hand_and_verdict_stay_while_the_panels_pass(board, scroll):
+    page, seen = board("", "phone", is_mobile=True)
+    page.evaluate("(y) => scrollTo({ top: y, behavior: 'instant' })", scroll)
+    told = page.locator(".lab-first").inner_text()
+    disc, start = page.locator(".lab-disc svg").bounding_box(), (math.cos(0.7), math.sin(0.7))
+    scale = min(disc["width"] / 340, disc["height"] / 320)
+    at = [disc["x"] + disc["width"] / 2, disc["y"] + disc["height"] / 2]
+    at = at[0] + 125 * scale * start[0], at[1] - 125 * scale * start[1]
+    finger(page, at, (-40, -10))
+    assert page.locator(".lab-first").inner_text() != told and page.evaluate("scrollY") == scroll
+    places = page.evaluate(PINNED)
+    assert places == sorted(places) and places[0][0] >= 48 and places[-1][1] < 844 * 0.65
+
+
+def test_on_a_phone_the_settings_rise_below_the_verdict_and_leave_the_place(board):
+    page, seen = board("", "phone", is_mobile=True)
+    page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
+    opener, n = page.locator(".lab-disc .lab-drawer"), page.get_by_label("tokens n").first
+    box = opener.bounding_box()
+    for shown in (True, False, True):
+        assert n.is_visible() != shown
+        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert n.is_visible() == shown and page.evaluate("scrollY") == 1500
+    sheet, told = page.locator(".lab-settings").bounding_box(), page.evaluate(PINNED)[-1][1]
+    assert told <= sheet["y"] and sheet["y"] + sheet["height"] <= 845 and sheet["height"] > 300
+    before = page.locator(".lab-first").inner_text()
+    n.fill("10")
+    assert page.locator(".lab-first").inner_text() != before  # cause and effect on one screen
+
+
+def test_on_a_phone_a_chip_at_the_edge_is_cut_to_say_that_more_follow(board):
     page, _ = board("", "phone", is_mobile=True)
-    page.locator(".lab-plane").evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
-    disc, plane = (page.locator(one).bounding_box() for one in (".lab-disc svg", ".lab-plane svg"))
-    assert disc["y"] >= 0 and disc["y"] + disc["height"] <= plane["y"] + 1
-    assert plane["y"] + plane["height"] <= 844
+    row = page.locator(".lab-tour")
+    edge = row.evaluate("(one) => one.getBoundingClientRect().right")
+    chips = [one.bounding_box() for one in row.locator("button:visible").all()]
+    assert any(box["x"] + 20 < edge < box["x"] + box["width"] - 20 for box in chips)
+    assert row.evaluate("(one) => one.scrollWidth > one.clientWidth")
+
+
+# Points on a line, where their numbers would lie on each other.
+IN_LINE = {
+    "half turn": "system&n=20&poles=1@pi",
+    "real poles": "system&n=24&poles=0.95x2,0.9x2,0.85,-0.8&p=4&d=4",
+    "tokens": "attention&n=10&points="
+    + ";".join(f"{x},0.3" for x in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.15, 0.25)),
+}
+UPON = """() => [".lab-disc svg", ".lab-plane svg"].flatMap((name) => {
+  const texts = [...document.querySelectorAll(`${name} text`)].filter((one) => one.textContent
+    && getComputedStyle(one).visibility === "visible");
+  const boxes = texts.map((one) => {  // letters, without the room above and below them
+    const { left, right, top, bottom, height } = one.getBoundingClientRect();
+    return [left, right, top + 0.22 * height, bottom - 0.22 * height];
+  });
+  return boxes.flatMap(([l, r, t, b], i) => boxes.slice(0, i).flatMap(([left, right, top, bottom], j) =>
+    l < right && left < r && t < bottom && top < b ? [[texts[i].textContent, texts[j].textContent]] : []));
+})"""
+
+
+@pytest.mark.parametrize("view", ["light", "phone"])
+@pytest.mark.parametrize("state", IN_LINE)
+def test_numbers_of_points_on_a_line_do_not_lie_on_each_other(board, state, view):
+    page, _ = board(IN_LINE[state], view)
+    page.wait_for_timeout(LATE)
+    handles, plane = page.locator(".lab-handle"), page.locator(".lab-plane text")
+    assert plane.count() >= 2 + 5 * (state != "tokens")  # the axes, and some lags
+    for i in range(handles.count()):
+        handles.nth(i).focus()
+        assert not page.evaluate(UPON), i
+        assert handles.nth(i).locator(".lab-at").text_content()
 
 
 def test_numbers_stand_beside_what_is_held(board):
@@ -732,6 +818,57 @@ def test_every_goal_can_be_reached_as_the_library_says_too(lab, goal):
         assert reached(left)
     finally:
         torch.set_default_dtype(default)
+
+
+def set_to(page, label, value):
+    """Write a value into the settings, or choose it there."""
+    open_settings(page)
+    named = re.compile(rf"^{re.escape(label)}\W*[\d.]*$")  # a range has its value beside its name
+    control = page.locator(".lab-settings").get_by_label(named).locator("visible=true")
+    if control.evaluate("(one) => one.tagName") == "SELECT":
+        control.select_option(value)
+    else:
+        control.fill(value)
+        control.press("Tab")
+
+
+def on_circle(angle, radius=1.0):
+    return radius * math.cos(angle), radius * math.sin(angle)
+
+
+# How each goal is won by what its text names: where a handle is dragged, or a setting and its value.
+PLAYED = [
+    [(on_circle(0.7), (-1, 0.01))],
+    [("B", "ones"), ("C", "ones")],
+    [("D", "identity")],
+    [(on_circle(0.7), on_circle(1.5))],
+    [((0.95, 0), (0.1, 0)), ((0.6, 0), (-0.02, 0)), ((-0.8, 0), (-0.16, 0)), ((-0.3, 0), (-0.09, 0))],
+    [(on_circle(0.7), on_circle(0.1))],
+    [("B, with semicolons between its rows", "1;0"), ("C, with semicolons between its rows", "0,1")],
+    [("sharpness", "0")],
+    [("Play", ""), ("decay", "0.99")],
+    [((0.4, -0.4), (0.5, -0.25))],
+]
+NAMED = ["Drag", "settings", "settings", "Drag", "Drag", "Drag", "settings", "settings", "Play", "Drag"]
+
+
+@pytest.mark.parametrize("goal", range(10))
+def test_every_goal_is_won_by_what_its_text_names(board, goal):
+    page, seen = board(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
+    page.get_by_role("button", name="Ten goals").click()
+    page.locator(".lab-goal").nth(goal).click()
+    told = page.locator(".lab-step")
+    assert told.inner_text().startswith(f"Goal {goal + 1}: ") and NAMED[goal] in told.inner_text()
+    for what, to in PLAYED[goal]:
+        if what == "Play":
+            page.get_by_role("button", name="Play").click()
+        elif isinstance(what, str):
+            set_to(page, what, to)
+        else:
+            page.keyboard.press("Escape")
+            drag(page, what, to)
+    seen()
+    assert told.inner_text().startswith(f"Goal {goal + 1} is reached.")
 
 
 def test_goals_are_played_by_keys_remembered_and_shared(board):
