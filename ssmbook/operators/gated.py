@@ -22,7 +22,7 @@ from ssmbook.operators.factorized import FactorizedOperator, side_by_side
 
 
 class GatedHeads(InteractionOperator):
-    """``heads`` in float64, and gates ``g`` (..., H, n, p): what a gate after heads is, for its ranks."""
+    """``heads`` whose outputs are multiplied by gates ``g`` (..., H, n, p): a gated layer, for its ranks."""
 
     _shared_rows = False
     _stored = True
@@ -36,10 +36,6 @@ class GatedHeads(InteractionOperator):
     def _apply(self, x):
         values = torch.einsum("...hpd,...jd->...hjp", self.heads.V, x)
         return torch.einsum("...hij,...hip,...hjp->...ip", self.heads.alpha, self.g, values)
-
-    def _row(self, i):
-        alpha, g = self.heads.alpha[..., i, :], self.g[..., i, :]
-        return torch.einsum("...hj,...hp,...hpd->...jpd", alpha, g, self.heads.V)
 
     def _coefficients(self, V):
         overlap = torch.einsum("...hpd,...mpd->...phm", self.heads.V, V)
