@@ -281,7 +281,7 @@ class InteractionOperator(ABC):
         >>> [round(value, 3) for value in heads.spectrum().tolist()]  # one head, of norm 4 · √2
         [5.657]
         """
-        return singular_values(self.span_rows(joint))
+        return singular_values(self._reduced().span_rows(joint))
 
     def rank_report(self, rtol: float | None = None, joint: bool = False) -> RankReport:
         """Return the interaction rank with spectrum, tolerance and gap; arguments as ``interaction_rank``.
@@ -388,7 +388,7 @@ class InteractionOperator(ABC):
         >>> W.floor(1, channel_covariance=torch.diag(torch.tensor([0.0, 1.0])))  # only the second is driven
         0.0
         """
-        rows, _ = ranks.driven_rows(self, time_covariance, channel_covariance)
+        rows, _ = ranks.driven_rows(self._reduced(), time_covariance, channel_covariance)
         curve = tail_energies(singular_values(rows))[..., : self._rank_limit + 1]
         if H is None:
             return curve
@@ -473,9 +473,8 @@ class InteractionOperator(ABC):
         >>> two.interaction_rank(), abs(missed.item() - W.floor(2)) < 1e-12
         (2, True)
         """
-        if H is None:
-            H = int(torch.as_tensor(ranks.report(self, None, joint=False).rank).max())
-        H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
+        if H is not None:
+            H = check_integer("H", H, low=0, high=min(self.n**2, self._width))
         return ranks.nearest_heads(self, H, time_covariance, channel_covariance)
 
     @property

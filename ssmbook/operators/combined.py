@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ssmbook.operators.base import InteractionOperator
-from ssmbook.operators.structured import PointwiseOperator
+from ssmbook.operators.gated import GatedHeads
+from ssmbook.operators.structured import DiagonalOperator, PointwiseOperator
 
 if TYPE_CHECKING:
     from ssmbook.operators.factorized import FactorizedOperator
@@ -28,12 +29,21 @@ class _Joined(InteractionOperator):
 
     def _reduced(self):
         # With more heads than half of the rows or of the columns it is faster block by block.
-        heads = self._as_heads(min(self.n**2, self._width) // 2)
+        most = min(self.n**2, self._width) // 2
+        for W in (self, self.T):  # gates after the heads, or before them
+            gated = _gated(W, most // max(1, min(W.n, W.p))) if _has_gate(W) else None
+            if gated is not None:
+                return gated if W is self else gated.T
+        heads = self._as_heads(most)
         return self if heads is None else heads
 
     def _span_blocks(self):
         W = self._reduced()
-        yield from super()._span_blocks() if W is self else W._span_blocks()
+        if W is self:
+            yield from super()._span_blocks()
+        else:
+            for block in W._span_blocks():
+                yield W._as_blocks(block).flatten(-2)
 
 
 class SumOperator(_Joined):
@@ -132,6 +142,40 @@ def _few(parts: Iterable[InteractionOperator], most: int) -> list[FactorizedOper
     return found
 
 
+def _has_gate(W: InteractionOperator) -> bool:
+    """Whether a gate comes last in W or in one of its terms."""
+    if isinstance(W, SumOperator):
+        return any(map(_has_gate, W.terms))
+    return isinstance(W, ComposedOperator) and (_is_gate(W.outer) or _has_gate(W.outer))
+
+
+def _is_gate(W: InteractionOperator) -> bool:
+    return isinstance(W, DiagonalOperator) and isinstance(W.channels, PointwiseOperator)
+
+
+def _gated(W: InteractionOperator, most: int) -> GatedHeads | None:
+    """Return W as at most ``most`` gated heads in float64; None if it cannot or if most have no gate."""
+    if isinstance(W, SumOperator) and _has_gate(W):
+        parts = [_gated(term, most) for term in W.terms]
+        if None in parts:
+            return None
+        joined = sum(parts)
+        gated = sum(part.heads.H for part, term in zip(parts, W.terms, strict=True) if _has_gate(term))
+        return joined if joined.heads.H <= min(most, 2 * gated) else None
+    if isinstance(W, ComposedOperator) and _is_gate(W.outer):
+        inner = _gated(W.inner, most)
+        g = W.outer.channels.W[..., 0, 0].mT[..., None, :, :].to(torch.float64)
+        return None if inner is None else GatedHeads(inner.heads, g * inner.g)
+    if isinstance(W, ComposedOperator) and _has_gate(W.outer):
+        outer = _gated(W.outer, most)
+        inner = None if outer is None else W.inner._as_heads(most // max(1, outer.heads.H))
+        if inner is None:
+            return None
+        return GatedHeads(outer.heads._product(inner), outer.g.repeat_interleave(inner.H, dim=-3))
+    heads = W._as_heads(most)
+    return None if heads is None else GatedHeads(heads, heads.V.new_ones(heads.H, W.n, W.p))
+
+
 class TransposedOperator(InteractionOperator):
     """The transpose of an operator whose kind has no transpose of its own, (Wᵀ)_ij = W_jiᵀ; made by ``W.T``.
 
@@ -141,6 +185,7 @@ class TransposedOperator(InteractionOperator):
     def __init__(self, operand: InteractionOperator) -> None:
         super().__init__(operand._like, operand.batch_shape, operand.n, operand.d, operand.p)
         self.operand, self._shared_rows, self._stored = operand, operand._shared_rows, operand._stored
+        self._width = operand._width
 
     def _as_heads(self, most):
         heads = self.operand._as_heads(most)
@@ -154,9 +199,14 @@ class TransposedOperator(InteractionOperator):
     def to_dense(self) -> Tensor:
         return self.operand.to_dense().transpose(-4, -3).mT
 
+    def _coefficients(self, V):
+        return self.operand._coefficients(V.mT).mT
+
+    def _as_blocks(self, rows):
+        return self.operand._as_blocks(rows).mT
+
     def _span_blocks(self):
-        for block in self.operand._span_blocks():
-            yield self.operand._as_blocks(block).mT.flatten(-2)
+        return self.operand._span_blocks()
 
     def _scaled(self, factor):
         return TransposedOperator(self.operand._scaled(factor))

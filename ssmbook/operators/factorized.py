@@ -62,9 +62,8 @@ class FactorizedOperator(InteractionOperator):
         V = self.V.to(torch.float64).flatten(-2)
         rows = triangle @ V
         # Heads that cancel leave rounding of the size of one head, which is no span at all.
-        heads = (torch.linalg.vector_norm(triangle, dim=-2) * torch.linalg.vector_norm(V, dim=-1)).sum(-1)
-        noise = 16 * torch.finfo(torch.float64).eps * heads[..., None, None]
-        yield torch.where(torch.linalg.matrix_norm(rows, keepdim=True) <= noise, 0.0, rows)
+        noise = 16 * torch.finfo(torch.float64).eps * (norms(triangle.mT) * norms(V)).sum(-1)
+        yield torch.where((norms(rows.flatten(-2)) <= noise)[..., None, None], 0.0, rows)
 
     def _as_heads(self, most):
         return self.to(torch.float64) if self.H <= most else None
@@ -93,7 +92,7 @@ class FactorizedOperator(InteractionOperator):
         return FactorizedOperator(self.alpha.mT, self.V.mT)
 
     def _plus(self, other):
-        return FactorizedOperator(_side_by_side(self.alpha, other.alpha), _side_by_side(self.V, other.V))
+        return FactorizedOperator(side_by_side(self.alpha, other.alpha), side_by_side(self.V, other.V))
 
     def _after(self, other):
         # More heads than that are better kept as two factors until a rank asks for them.
@@ -107,6 +106,7 @@ class FactorizedOperator(InteractionOperator):
         )
 
 
-def _side_by_side(first: Tensor, second: Tensor) -> Tensor:
+def side_by_side(first: Tensor, second: Tensor) -> Tensor:
+    """Join tensors (..., H, a, b) of two sets of heads, whose batch shapes may differ."""
     batch = torch.broadcast_shapes(first.shape[:-3], second.shape[:-3])
     return torch.cat([part.expand(*batch, *part.shape[-3:]) for part in (first, second)], dim=-3)

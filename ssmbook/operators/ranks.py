@@ -13,7 +13,7 @@ from ssmbook._checks import check_finite
 from ssmbook.numerics import HALF, RankReport, item_if_scalar, numerical_rank, rank_report, tolerance
 from ssmbook.operators.base import InteractionOperator
 from ssmbook.operators.factorized import FactorizedOperator
-from ssmbook.operators.spectra import covariance_root, leading_row_directions, singular_values
+from ssmbook.operators.spectra import covariance_root, positive_lead, row_directions, singular_values
 
 # Directions of a span that are this small beside the largest are rounding.
 _ROUNDING = torch.finfo(torch.float64).eps
@@ -75,7 +75,7 @@ def heads_of_span(W: InteractionOperator, most: int) -> FactorizedOperator | Non
     rank = torch.as_tensor(numerical_rank(singular_values(rows), _ROUNDING))
     if rank.numel() == 0 or int(rank.max()) > most:
         return None
-    V = W._as_blocks(leading_row_directions(rows, int(rank.max())))
+    V = W._as_blocks(row_directions(rows, int(rank.max())))
     return FactorizedOperator(W._coefficients(V), V)
 
 
@@ -93,8 +93,7 @@ def operator_span(W: InteractionOperator, rtol: float | None = None) -> Tensor:
     torch.Size([2, 2, 2])
     """
     matrix = W.span_rows(joint=True)
-    k = numerical_rank(singular_values(matrix), decided_tolerance(W, rtol))
-    return W._as_blocks(leading_row_directions(matrix, k)).to(W.dtype)
+    return W._as_blocks(positive_lead(row_directions(matrix, None, decided_tolerance(W, rtol)))).to(W.dtype)
 
 
 def driven_rows(
@@ -116,20 +115,22 @@ def driven_rows(
 
 
 def nearest_heads(
-    W: InteractionOperator, H: int, time: Tensor | None, channel: Tensor | None
+    W: InteractionOperator, H: int | None, time: Tensor | None, channel: Tensor | None
 ) -> FactorizedOperator:
     """Return the H heads whose operator misses least of W's output, as ``W.best_heads``.
 
     Eckart–Young: the rows of W (T ⊗ R) are projected on their first H singular directions
     V'_h. As V'_h = V_h R, that is sum_h ⟨W_ij R, V'_h⟩ V_h, whatever T.
     """
-    wanted, W = W.dtype, W._reduced()
+    wanted, rtol, reduced = W.dtype, decided_tolerance(W, None) if H is None else 0.0, W._reduced()
+    W = reduced if H is None or H <= reduced._width else W.to(reduced.dtype)
     rows, R = driven_rows(W, time, channel)
-    directions = leading_row_directions(rows, H)
     if R is None:
-        V = W._as_blocks(directions).to(W.dtype)
+        V = positive_lead(W._as_blocks(row_directions(rows, H, rtol)).flatten(-2))
+        V = V.unflatten(-1, (W.p, W.d)).to(W.dtype)
         return FactorizedOperator(W.coefficients(V), V).to(wanted)
-    directions = directions.unflatten(-1, (W.p, W.d))
+    H = int(torch.as_tensor(numerical_rank(W.spectrum(), rtol)).max()) if H is None else H
+    directions = positive_lead(row_directions(rows, H)).unflatten(-1, (W.p, W.d))
     V = directions @ torch.linalg.pinv(R, hermitian=True)
     # ⟨W_ij R, V'_h⟩ = ⟨W_ij, V'_h R⟩, since R is symmetric.
     alpha = W.coefficients((directions @ R).to(W.dtype))

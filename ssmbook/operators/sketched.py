@@ -84,8 +84,8 @@ def sketch(W: InteractionOperator, heads: int, *, seed: int = 0) -> Sketch:
     >>> sketch(DenseOperator(torch.randn(6, 6, 5, 5)), 4).V.shape  # ten to spare
     torch.Size([14, 5, 5])
     """
-    m = min(check_integer("heads", heads, low=1) + _SPARE, W.n**2 * W.batch_shape.numel(), W._width)
     exact, generator = W._exact()._reduced(), torch.Generator(W.device).manual_seed(seed)
+    m = min(check_integer("heads", heads, low=1) + _SPARE, W.n**2 * W.batch_shape.numel(), exact._width)
     mixed = torch.zeros(m, exact._width, dtype=torch.float64, device=W.device)
     for block in exact._span_blocks():
         block = block.to(torch.float64).flatten(0, -2)

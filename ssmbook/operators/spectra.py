@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ssmbook._checks import check_finite, check_shape
+from ssmbook.numerics import numerical_rank
 
 # Entries gathered before a QR step: enough to make one worth its call, few enough to stay
 # in cache.
@@ -64,29 +65,39 @@ def tail_energies(spectrum: Tensor) -> Tensor:
     return tails / torch.where(largest > 0, tails[..., :1], 1.0)
 
 
-def leading_row_directions(matrix: Tensor, count: int) -> Tensor:
+def row_directions(matrix: Tensor, count: int | None, rtol: float = 0.0) -> Tensor:
     """Return the first ``count`` right singular vectors (..., count, width) of matrices (..., m, width).
 
-    There are ``count`` of them even if the rank is smaller. The first entry of at least
-    half the largest size is made positive, so that the signs do not depend on the machine.
+    There are ``count`` of them even if the rank is smaller. None: as many as the rank at
+    ``rtol``, the largest of a batch.
     """
     width = matrix.shape[-1]
     if width >= _WIDE:
         Q, R = torch.linalg.qr(matrix.mT)
-        basis = torch.linalg.svd(R.mT, full_matrices=False).Vh[..., :count, :] @ Q.mT
+        _, sigma, basis = torch.linalg.svd(R.mT, full_matrices=False)
     else:
-        basis = torch.linalg.svd(matrix, full_matrices=False).Vh[..., :count, :]
+        _, sigma, basis = torch.linalg.svd(matrix, full_matrices=False)
+    count = int(torch.as_tensor(numerical_rank(sigma, rtol)).max()) if count is None else count
+    basis = basis[..., :count, :] @ Q.mT if width >= _WIDE else basis[..., :count, :]
     missing = min(count, width) - basis.shape[-2]
     if missing > 0:
         # Columns of zeros become orthonormal ones by QR: no basis of all width² numbers is
         # built.
         filled = torch.linalg.qr(torch.nn.functional.pad(basis.mT, (0, missing))).Q[..., basis.shape[-2] :]
         basis = torch.cat([basis, filled.mT], dim=-2)
-    if basis.numel() == 0:
-        return basis
-    large = basis.abs() >= 0.5 * basis.abs().amax(-1, keepdim=True)
-    lead = basis.gather(-1, large.to(torch.int8).argmax(-1, keepdim=True))
-    return basis * torch.sign(lead)
+    return basis
+
+
+def positive_lead(rows: Tensor) -> Tensor:
+    """Return rows (..., width) with the first entry of at least half the largest size made positive.
+
+    So the signs of singular vectors do not depend on the machine.
+    """
+    if rows.numel() == 0:
+        return rows
+    size = rows.abs()
+    large = size >= 0.5 * size.amax(-1, keepdim=True)
+    return rows * torch.sign(rows.gather(-1, large.to(torch.int8).argmax(-1, keepdim=True)))
 
 
 def psd_root(matrix: Tensor) -> Tensor:

@@ -236,7 +236,9 @@ def check_heads(heads, M, tolerance=1e-10):
     assert (alpha[:, visible] > 0).all() and (alpha[:, ~visible] == 0).all()
     assert alpha.sum(-1).max() < 1
     W = torch.einsum("hij,hpd->ijpd", alpha, heads.V)
-    assert (W - toeplitz(M)).norm() <= tolerance * toeplitz(M).norm()
+    # A small margin makes large value maps, which cancel: what is left of them is rounded at their size.
+    rounding = n * torch.finfo(F64).eps * float(heads.V.abs().max())
+    assert (W - toeplitz(M)).norm() <= tolerance * toeplitz(M).norm() + rounding
     assert torch.allclose(heads.operator().to_dense(), W, atol=1e-12 * float(heads.V.abs().max()))
 
 

@@ -15,6 +15,7 @@ from ssmbook.operators import (
     PointwiseOperator,
     RecurrentOperator,
 )
+from ssmbook.operators.gated import GatedHeads
 from ssmbook.operators.recurrent import ModalOperator
 from ssmbook.testing import draws
 
@@ -73,6 +74,18 @@ def composed(random, batch, n, p, d):
     return LagOperator(random(*batch, n, p, 2), n) @ heads
 
 
+def gate(random, batch, n, p):
+    return DiagonalOperator(PointwiseOperator(random(*batch, p, n, 1, 1)))
+
+
+def gated(random, batch, n, p, d):
+    return gate(random, batch, n, p) @ FactorizedOperator(random(1, n, n), random(*batch, 1, p, d))
+
+
+def gated_heads(random, batch, n, p, d):
+    return GatedHeads(factorized(random, (), n, p, d), random(*batch, 3, n, p))
+
+
 @dataclass(frozen=True)
 class Kind:
     """How to make one kind: ``make(random, batch, n, p, d)``; its usual p and d; is it causal?"""
@@ -102,6 +115,9 @@ KINDS = {
     "transposed modal": Kind(transposed(modal)),
     "sum": Kind(total),
     "composed": Kind(composed),
+    "gated": Kind(gated),
+    "transposed gated": Kind(transposed(gated)),
+    "gated heads": Kind(gated_heads),
     "one's own": Kind(lambda random, batch, n, p, d: Total(random(*batch, p, d), n), causal=True),
 }
 

@@ -197,6 +197,7 @@ def test_the_rank_of_blocks_rounded_to_half_precision_is_a_lower_bound_and_says_
 
 GATE = DiagonalOperator(PointwiseOperator(randn(6, 12, 1, 1)))
 HEADS = FactorizedOperator(randn(2, 12, 12), randn(2, 6, 6))
+HEAD = FactorizedOperator(randn(1, 12, 12, seed=2), randn(1, 6, 6, seed=3))
 JOINED = {
     "heads and channels": HEADS + DiagonalOperator(LagOperator(randn(6, 4, 1, 1), 12)),
     "heads and lags of two states": HEADS + LagOperator((randn(12, 2) @ randn(2, 36)).reshape(12, 6, 6)),
@@ -204,6 +205,13 @@ JOINED = {
     "gate before and after": GATE @ HEADS @ GATE,
     "sum of compositions": LagOperator(randn(2, 6, 6), 12) @ HEADS + HEADS.T,
     "heads that cancel": HEADS + LagOperator(randn(1, 6, 6), 12) - HEADS,
+    "gated heads": GATE @ HEADS,
+    "heads of gated tokens": HEADS @ GATE,
+    "gates twice, and a head beside": GATE @ (GATE @ HEADS) + HEAD,
+    "gated heads after a head": GATE @ HEADS @ HEAD,
+    "gated heads that cancel": GATE @ HEAD - GATE @ HEAD,
+    "a gate of 1e200": 1e200 * (GATE @ HEADS),
+    "fewer heads with a gate than without": GATE @ HEADS + HEADS + HEADS.T,
 }
 
 
@@ -224,6 +232,8 @@ def test_layers_with_a_residual_or_another_kind_beside_them_build_no_blocks(monk
     d, x = 256, tokens(256, 256)
     ssd = maps.SSD(d, d, H=4, head_width=8, N=4, **like())
     assert maps.Residual(ssd).interaction(x).interaction_rank() == 5
+    gated = maps.Gated(maps.SSD(d, d, H=2, head_width=8, N=4, **like()), generator=gen(2))
+    assert gated.interaction(x).interaction_rank() == 2 * d - 1  # the first token has one row of blocks
     W = maps.Hybrid([ssd, maps.Convolution(d, d, width=3, **like(1))]).interaction(x)
     assert W.interaction_rank() == 7 and W.floor(7) < 1e-20 < W.floor(6)
     assert (W @ maps.Residual(ssd).interaction(x)).interaction_rank() == 31  # 5 * 7 less one for each head

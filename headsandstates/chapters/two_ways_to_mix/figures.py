@@ -22,7 +22,7 @@ from ssmbook.display import COLORS, figure, label_line, number
 from ssmbook.display.style import DIVERGING, LINES, readable
 from ssmbook.numerics import toeplitz
 from ssmbook.operators import FactorizedOperator
-from ssmbook.operators.spectra import leading_row_directions
+from ssmbook.operators.spectra import row_directions
 from ssmbook.systems import rotation
 
 _FADING = LinearSegmentedColormap.from_list("steps", ["#3D0719", COLORS["state"], "#DDA9B7"])
@@ -203,7 +203,7 @@ def best_single_head(ax, theta, n):
     The axes I and J cross in the origin. The dots are numbered by their lag, as far as there is room.
     """
     dots = lag_dots(theta, n)
-    direction = leading_row_directions(dots, 1)[0]  # of the line closest to them: the best value map
+    direction = row_directions(dots, 1)[0]  # of the line closest to them: the best value map
     direction = direction * (1 if direction[0] >= 0 else -1)
     feet = (dots @ direction)[:, None] * direction
     reach = 1.2 * math.sqrt(n)
