@@ -6,8 +6,8 @@ The sentences are made by the same script when the book is built (tests/browser/
 from html import escape
 from math import cos, sin
 
+from headsandstates.lab import FOLDER
 from headsandstates.site.formulas import computed
-from ssmbook.display.lab import FOLDER
 
 FIRST = (
     "require(process.argv[1]); const { experiment } = Lab.read('system'), found = Lab.compute(experiment);"
