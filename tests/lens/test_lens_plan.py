@@ -288,6 +288,27 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
     assert torch.equal(logits(model, texts), logits(fitted[0], texts))
 
 
+@pytest.mark.parametrize("family", ["mistral", "gemma2"])
+@pytest.mark.parametrize("window", [16, 22])
+def test_a_layer_with_a_window_of_its_own_keeps_no_more_than_that(language, family, window):
+    """As long as its own cache where it keeps all, and the outputs of the whole text, past its first tokens."""
+    model, texts = language(family), ids(2, N, seed=9)
+    for full in ([True] * 6, [True, False, False, False, True, False]):
+        made = of_forms(model, full, window)
+        with made.apply(model):
+            wanted = logits(model, texts)
+        planned, cache, got = made.module(model), None, []
+        with torch.no_grad():
+            for piece in texts.split((7, 30, *[1] * 11), 1):
+                out = planned(piece, past_key_values=cache)
+                cache = out.past_key_values
+                got.append(out.logits)
+            own = model(texts, use_cache=True).past_key_values
+        assert torch.allclose(torch.cat(got, 1), wanted, atol=1e-3)
+        whole = sum(layer.keys.nbytes + layer.values.nbytes for layer in own.layers)
+        assert cache.nbytes == whole if all(full) else cache.nbytes < whole
+
+
 def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     model, texts = language(), ids(6, N)
     before = logits(model, texts)

@@ -104,9 +104,8 @@ class Plan:
         planned = copy.deepcopy(model)
         install(planned, self._kept(planned))
         places = [layer.module.layer_idx for layer in group_layers(planned)]
-        config = planned.config
         planned.register_forward_pre_hook(
-            lambda _, args, given: (args, small_cache(config, places, given)), with_kwargs=True
+            lambda module, args, given: (args, small_cache(module, places, given)), with_kwargs=True
         )
         return planned
 
