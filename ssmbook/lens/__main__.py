@@ -7,8 +7,7 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -100,32 +99,20 @@ def make_plan(given: argparse.Namespace) -> None:
     check_out(given.out)
     place = find_model(given.model)
     texts, _ = read_texts(given, place, None, least=2)
-    with progress() as say:
-        model = load_model(place, head=True).to(given.device)
-        say(f"loaded {type(model).__name__}: {sum(each.numel() for each in model.parameters()):,} parameters")
-        made = plan(
-            model, texts, given.budget, window=given.window, sink=_SINK, states=given.states,
-            folder=given.out and given.out / "steps",
-        )  # fmt: skip
+    logging.basicConfig(format="%(message)s")  # to stderr
+    log = logging.getLogger("ssmbook.lens")
+    log.setLevel(logging.INFO)
+    model = load_model(place, head=True).to(given.device)
+    log.info("loaded %s: %d parameters", type(model).__name__, sum(p.numel() for p in model.parameters()))
+    made = plan(
+        model, texts, given.budget, window=given.window, sink=_SINK, states=given.states,
+        folder=given.out and given.out / "steps",
+    )  # fmt: skip
     print(made.table())
     if given.out:
         made.save(given.out)
         print(f"{given.out} holds the plan. To go on in Python, with a model of lens.load:")
         print(f"plan = lens.load_plan({str(given.out)!r})\nsmaller = plan.module(model)")
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Print what the library logs while the block runs to stderr; yields what prints a line more."""
-    log, handler = logging.getLogger("ssmbook.lens"), logging.StreamHandler()
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield log.info
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
 
 
 def check_out(out: Path | None) -> None:

@@ -422,7 +422,7 @@ def test_steps_are_done_once(language, tmp_path, monkeypatch):
         lens.plan(model, ids(4, N, seed=1), 0.6, window=16, states=True, folder=tmp_path)
 
 
-def test_the_command_plans_and_goes_on(language, tmp_path, capsys, monkeypatch):
+def test_the_command_plans_and_goes_on(language, tmp_path, capsys, caplog, monkeypatch):
     transformers = pytest.importorskip("transformers")
     language().save_pretrained(tmp_path / "model")
     letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,("]
@@ -441,9 +441,9 @@ def test_the_command_plans_and_goes_on(language, tmp_path, capsys, monkeypatch):
     ]
     command += ["48", "--texts", "4", "--window", "16", "--out", str(tmp_path / "out")]
     assert run_lens(command) == 0
-    said, steps = capsys.readouterr()
+    said, steps = capsys.readouterr().out, caplog.messages
     assert "uniform window" in said and lens.load_plan(tmp_path / "out").cache <= 0.6
-    assert "\nloaded LlamaForCausalLM: " in steps and "step 3 of 3 of the path" in steps
+    assert steps[0].startswith("loaded LlamaForCausalLM: ") and "step 3 of 3 of the path" in steps
     names = {"lens": lens, "model": lens.load(tmp_path / "model")[0]}
     exec("\n".join(said.splitlines()[-2:]), names)  # the two lines that go on
     assert names["smaller"].generate(ids(1, 9), max_new_tokens=3, do_sample=False).shape == (1, 12)
