@@ -22,7 +22,7 @@ Texts = Tensor | Mapping[str, Tensor]
 # A score this low is masked, in every dtype.
 _MASKED = -1e4
 # States of earlier calls: a layer is read on the whole text at once.
-_STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params")
+_STATE = ("past_key_values", "past_key_value", "layer_past", "cache_params", "cache")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import site
-from contextlib import redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from importlib import metadata
 from importlib.machinery import PathFinder
 from io import StringIO
@@ -62,6 +63,11 @@ def find_model(path_or_name: str | Path) -> Place:
             raise ValueError(f"{path_or_name} must carry one model; got {choice}: pass the path of one")
         if inside:
             return _place(inside[0])
+    if spec:
+        raise ValueError(
+            f"{path_or_name} must carry a whole model; it is installed but has no config.json and no whole "
+            ".gguf: if its .gguf comes in parts, join them first, and pass the path of the file"
+        )
     raise ValueError(
         "the model must be a folder with config.json, a .gguf file or an installed package that carries one; "
         f"got {path_or_name}: the lens downloads nothing, so fetch the model first and pass its folder"
@@ -95,9 +101,19 @@ def transformers_module(place: Place) -> ModuleType:
     return transformers
 
 
-def _quiet() -> redirect_stderr[StringIO]:
-    """Without the bars that loading draws whatever it is told."""
-    return redirect_stderr(StringIO())
+@contextmanager
+def _reading(place: Place) -> Iterator[None]:
+    """Without the bars that loading draws whatever it is told; what it meets in bad files is one sentence."""
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # of safetensors, gguf, transformers, torch
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        whole = "; is the file whole?" * bool(place.file)
+        path = place.folder / (place.file or "")
+        raise ValueError(f"the model in {path} must load; got {reason}{whole}") from error
 
 
 def load(path_or_name: str | Path, *, head: bool = True) -> tuple[nn.Module, object]:
@@ -118,19 +134,13 @@ def load_model(place: Place, *, head: bool = False) -> nn.Module:
     transformers = transformers_module(place)
     kind = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     given = {"dtype": torch.float32, "output_loading_info": True, **_LOCAL, **place.given}
-    try:
-        with _quiet():
-            model, found = kind.from_pretrained(place.folder, **given)
-            try:
-                with eager_attention(model):
-                    pass
-            except ValueError:  # it keeps the attention it was loaded with (Falcon)
-                model, found = kind.from_pretrained(place.folder, attn_implementation="eager", **given)
-    except (ImportError, OSError):
-        raise
-    except Exception as error:  # of safetensors, gguf, transformers, torch
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ValueError(f"the model in {place.folder} must load; got {reason}") from error
+    with _reading(place):
+        model, found = kind.from_pretrained(place.folder, **given)
+        try:
+            with eager_attention(model):
+                pass
+        except ValueError:  # it keeps the attention it was loaded with (Falcon)
+            model, found = kind.from_pretrained(place.folder, attn_implementation="eager", **given)
     # transformers would draw them at random; a pooler comes after all layers that mix
     # tokens
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
@@ -148,7 +158,7 @@ def load_tokenizer(place: Place):
     transformers = transformers_module(place)
     if place.file is None and not any(place.folder.glob("*token*")) and not any(place.folder.glob("vocab*")):
         return None
-    with _quiet():
+    with _reading(place):
         return transformers.AutoTokenizer.from_pretrained(place.folder, **_LOCAL, **place.given)
 
 

@@ -12,6 +12,7 @@ from ssmbook.lens.changes import _damage, _features, _groups, _plan
 from ssmbook.lens.changes._kept import Kept
 
 WORDS, N = 40, 48
+NARROW = "first 4 and last 12 tokens"
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +290,27 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
     assert torch.equal(logits(model, texts), logits(fitted[0], texts))
 
 
+@pytest.mark.parametrize("family", ["mistral", "gemma2"])
+@pytest.mark.parametrize("window", [16, 22])
+def test_a_layer_with_a_window_of_its_own_keeps_no_more_than_that(language, family, window):
+    """Its cache is the layer's own where it keeps all, and outputs are those of the whole text."""
+    model, texts = language(family), ids(2, N, seed=9)
+    for full in ([True] * 6, [True, False, False, False, True, False]):
+        made = of_forms(model, full, window)
+        with made.apply(model):
+            wanted = logits(model, texts)
+        planned, cache, got = made.module(model), None, []
+        with torch.no_grad():
+            for piece in texts.split((7, 30, *[1] * 11), 1):
+                out = planned(piece, past_key_values=cache)
+                cache = out.past_key_values
+                got.append(out.logits)
+            own = model(texts, use_cache=True).past_key_values
+        assert torch.allclose(torch.cat(got, 1), wanted, atol=1e-3)
+        whole = sum(layer.keys.nbytes + layer.values.nbytes for layer in own.layers)
+        assert cache.nbytes == whole if all(full) else cache.nbytes < whole
+
+
 def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     model, texts = language(), ids(6, N)
     before = logits(model, texts)
@@ -317,7 +339,12 @@ def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
         assert torch.allclose(torch.tensor(made.measured[row]["text"]), again)
     first = made.scores["copy"]["damage"]
     assert int(first.argmax()) in [b for b, keeps in enumerate(full) if keeps]
+    rows = made.table().splitlines()
     assert "uniform window" in made.table() and "predicted" in made.table()
+    added = torch.tensor(made.measured["plan"]["copy"]) - torch.tensor(made.measured["as it is"]["copy"])
+    spread = 1.96 * float(added.std()) / len(added) ** 0.5
+    said = next(row for row in rows if row.startswith("plan ")).split()
+    assert said[-3:] == [f"{float(added.mean()):.3f}", "±", f"{spread:.3f}"]
     made.save(tmp_path)
     again = lens.load_plan(tmp_path)
     with made.apply(model):
@@ -328,6 +355,29 @@ def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     assert [rule["form"] == "full" for rule in rules] == full and rules[0]["sink"] == 4
     with pytest.raises(ValueError, match="must be the one that was planned"):
         again.module(language("mistral"))
+
+
+@pytest.mark.parametrize(
+    ("full", "lines"),
+    [
+        ([0, 0, 0, 1, 0, 1], ["whole: layer 1: group 1; layer 2: group 1", f"{NARROW}: the others"]),
+        ([1, 1, 1, 1, 0, 1], [f"{NARROW}: layer 2: group 0", "whole: the others"]),
+        ([1, 1, 0, 0, 0, 0], ["whole: layer 0", f"{NARROW}: the others"]),
+        ([0, 0, 0, 0, 0, 0], [f"{NARROW}: all groups"]),
+    ],
+)  # fmt: skip
+def test_a_table_names_the_layers_of_each_form(language, full, lines):
+    made = of_forms(language(), [bool(each) for each in full])
+    made.measured = {"as it is": {"text": [1.0]}, "plan": {"text": [1.5]}}
+    made.predicted, made.scores = {"text": 0.25}, {"text": {"miss": 0.1, "true": -2.0}}
+    table = made.table().splitlines()
+    assert table[: len(lines)] == lines
+    assert [line.split() for line in table[len(lines) + 1 :]] == [
+        ["plan", "0.500"],
+        ["predicted,", "windows", "alone", "0.250"],
+        ["missed", "by", "the", "sum", "over", "all", "groups", "0.200"],
+    ]
+    assert f"{made.cache:.0%} of the cache of {N} tokens" in table[len(lines)]
 
 
 def test_a_floor_is_below_every_form(language):
@@ -373,7 +423,7 @@ def test_steps_are_done_once(language, tmp_path, monkeypatch):
         lens.plan(model, ids(4, N, seed=1), 0.6, window=16, states=True, folder=tmp_path)
 
 
-def test_the_command_plans_and_goes_on(language, tmp_path, capsys, monkeypatch):
+def test_the_command_plans_and_goes_on(language, tmp_path, capsys, caplog, monkeypatch):
     transformers = pytest.importorskip("transformers")
     language().save_pretrained(tmp_path / "model")
     letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,("]
@@ -392,12 +442,30 @@ def test_the_command_plans_and_goes_on(language, tmp_path, capsys, monkeypatch):
     ]
     command += ["48", "--texts", "4", "--window", "16", "--out", str(tmp_path / "out")]
     assert run_lens(command) == 0
-    said = capsys.readouterr().out
+    said, steps = capsys.readouterr().out, caplog.messages
     assert "uniform window" in said and lens.load_plan(tmp_path / "out").cache <= 0.6
+    assert steps[0].startswith("loaded LlamaForCausalLM: ") and "step 3 of 3 of the path" in steps
+    names = {"lens": lens, "model": lens.load(tmp_path / "model")[0]}
+    exec("\n".join(said.splitlines()[-2:]), names)  # the two lines that go on
+    assert names["smaller"].generate(ids(1, 9), max_new_tokens=3, do_sample=False).shape == (1, 12)
     monkeypatch.setattr(_plan, "path_damages", None)  # both paths are kept
     assert run_lens(command) == 0 and capsys.readouterr().out == said
-    assert run_lens([*command, "--tokens", "4000"]) == 2
-    assert "must fill 4000 tokens" in capsys.readouterr().err
+    monkeypatch.setattr("ssmbook.lens.__main__.load_model", None)  # what is wrong is said before
+    (tmp_path / "short").write_text("a few words", "utf-8")
+    for given, message in (
+        (["--tokens", "4000"], "--text must fill 4000 tokens"),
+        (["--tokens", "300"], "--text must fill 2 windows of 300 tokens"),
+        (["--text", str(tmp_path / "short")], "short has 11 bytes"),
+        (["--text", str(tmp_path / "none")], "none"),
+        (["--texts", "1"], "--texts must be"),
+        (["--budget", "0.1"], "budget must be 0.333 or more"),
+        (["--budget", "37"], "budget must lie"),
+        (["--out", str(tmp_path / "short")], "--out must be a folder"),
+        (["--out", str(tmp_path / "short/below")], "--out must be a folder"),
+    ):
+        assert run_lens([*command, *given]) == 2
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) == 1
 
 
 def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path):

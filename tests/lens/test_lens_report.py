@@ -327,6 +327,27 @@ def test_a_model_keeps_to_itself_what_it_cannot_or_must_not_do(build, tmp_path, 
         lens.load(tmp_path / "falcon", head=False)
 
 
+def test_a_torn_file_is_one_sentence(tmp_path, capsys):
+    """As of a download that stopped."""
+    pytest.importorskip("gguf")
+    (tmp_path / "torn.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes([9, *[0] * 7] * 2) + b"\x14")
+    (tmp_path / "text").write_text("a few words " * 100, "utf-8")
+    assert main([str(tmp_path / "torn.gguf"), "--text", str(tmp_path / "text")]) == 2
+    error = capsys.readouterr().err
+    assert "torn.gguf must load; got" in error and "is the file whole?" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_package_with_its_file_in_parts_is_told_from_none(tmp_path, monkeypatch):
+    (tmp_path / "in_parts").mkdir()
+    (tmp_path / "in_parts/letters.gguf.part00").write_bytes(b"GGUF")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
+    with pytest.raises(ValueError, match="in-parts must carry .* is installed .* join them first"):
+        lens.load("in-parts")
+    with pytest.raises(ValueError, match="fetch the model first"):
+        lens.load("not-there")
+
+
 def test_a_package_with_a_gguf_file_is_its_model(tmp_path, monkeypatch):
     """It is found without importing the package; this one is torn, and without gguf not even opened."""
     inside = tmp_path / "llm_of_letters"

@@ -9,6 +9,7 @@ alone sees only the first small step of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from ssmbook.lens._load import token_losses
 from ssmbook.lens.changes._groups import GroupLayer, Heads, attending, near
 
+_log = logging.getLogger(__name__)
 # Tokens that are in memory together; points of the path, until the sum is right to a tenth, or
 # to a number of nats that is no damage.
 TOKENS, _POINTS, _RIGHT, _NOTHING = 1024, (3, 5, 9), 0.1, 0.005
@@ -82,6 +84,7 @@ def path_damages(
         path = torch.linspace(0, 1, points).tolist()
         for t in path:
             if t not in slopes:
+                _log.info("step %d of %d of the path", len(slopes) + 1, points)
                 slopes[t], losses[t] = _slope(model, found, texts, t, window, sink, every)
         simpson = torch.tensor([1.0, *[4.0, 2.0] * (points // 2 - 1), 4.0, 1.0]) / (3 * (points - 1))
         damage = -sum(weight * slopes[t] for weight, t in zip(simpson.tolist(), path, strict=True))

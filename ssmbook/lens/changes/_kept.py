@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -80,11 +81,15 @@ class Kept(nn.Module):
 
 
 class KeptLayer:
-    """What one layer keeps while it generates: keys and values for each form, and sums of features."""
+    """What one layer keeps while it generates: keys and values for each form, and sums of features.
 
-    def __init__(self) -> None:
-        self.n = 0
+    ``reach``: how far back the layer looks by itself, if it has a window of its own.
+    """
+
+    def __init__(self, reach: int | None = None) -> None:
+        self.n, self.reach = 0, reach
         self.parts: dict[str, list[Tensor]] = {}
+        self.places: dict[str, Tensor] = {}  # of the tokens in parts
         self.sums: list[Tensor] = []
 
     @property
@@ -110,24 +115,25 @@ class KeptLayer:
                         v.new_zeros(B, G, N, r, dtype=torch.float32),
                         v.new_zeros(B, G, N, dtype=torch.float32),
                     ]
-                self.parts[name] = [k[:, :, :0], v[:, :, :0]]
+                self.parts[name], self.places[name] = [k[:, :, :0], v[:, :, :0]], torch.arange(0)
                 self.add(form, name, k, v)
 
-    def add(self, form: Kept, name: str, k: Tensor, v: Tensor) -> None:
-        """Add tokens, and let go of those that leave the window."""
+    def add(self, form: Kept, name: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Add tokens, let go of those that no later token reads; keys, values and places for the last one."""
+        at = torch.cat([self.places[name], torch.arange(self.n - k.shape[2], self.n)])
         k, v = (torch.cat(pair, 2) for pair in zip(self.parts[name], (k, v), strict=True))
         size = form.sizes[name]
-        over = 0 if size is None else max(0, k.shape[2] - size)
-        gone = slice(form.sink, form.sink + over)
-        if over and name == "states":
-            psi = write_features(form.features, k[:, :, gone].float())
-            self.sums[0] = self.sums[0] + psi.mT @ v[:, :, gone].float()
-            self.sums[1] = self.sums[1] + psi.sum(2)
-        if over:
-            k, v = (
-                torch.cat([part[:, :, : form.sink], part[:, :, form.sink + over :]], 2) for part in (k, v)
-            )
-        self.parts[name] = [k, v]
+        if size is not None and self.n > size:
+            stays = (at < form.sink) | (at >= self.n - size + form.sink)
+            if name == "states":
+                psi = write_features(form.features, k[:, :, ~stays].float())
+                self.sums[0] = self.sums[0] + psi.mT @ v[:, :, ~stays].float()
+                self.sums[1] = self.sums[1] + psi.sum(2)
+            k, v, at = k[:, :, stays], v[:, :, stays], at[stays]
+        # in order, so that what leaves the layer's own window comes first
+        gone = 0 if self.reach is None else int((at <= self.n - self.reach).sum())
+        self.parts[name], self.places[name] = [k[:, :, gone:], v[:, :, gone:]], at[gone:]
+        return k, v, at
 
     def step(self, form: Kept, heads: Heads, t: int) -> Tensor:
         """One token: (B, 1, H, r)."""
@@ -135,13 +141,13 @@ class KeptLayer:
         share, y = heads.q.shape[1] // len(form.forms), None
         for name in (name for name in FORMS if form.of[name]):
             own = form.heads(name, share)
-            self.add(form, name, *(part[:, form.of[name], t : t + 1] for part in (heads.k, heads.v)))
-            k, v = self.parts[name]
+            new = (part[:, form.of[name], t : t + 1] for part in (heads.k, heads.v))
+            k, v, at = self.add(form, name, *new)
             q = heads.q[:, own, t : t + 1]
             if name == "states":
                 out = self.read(form, q.float() * heads.rest["scaling"], k.float(), v.float()).to(q.dtype)
             else:
-                mask = heads.mask[:, :, t : t + 1, : self.n] if name == "full" else None
+                mask = heads.mask[:, :, t : t + 1, at]
                 out = heads.own(heads.module, q, k, v, mask, **heads.rest)[0]
             y = out.new_empty(*out.shape[:2], heads.q.shape[1], out.shape[-1]) if y is None else y
             y[:, :, own] = out
@@ -157,14 +163,14 @@ class KeptLayer:
         return ((close @ v + phi @ S) / (close.sum(-1, keepdim=True) + phi @ z[..., None])).transpose(1, 2)
 
 
-def small_cache(config: Any, places: list[int], given: dict[str, Any]) -> dict[str, Any]:
+def small_cache(model: nn.Module, places: list[int], given: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments of a forward pass with a cache of `KeptLayer` in the place of an empty one."""
     from transformers.cache_utils import CacheLayerMixin, DynamicCache
 
     class Layer(KeptLayer, CacheLayerMixin):
-        def __init__(self):
+        def __init__(self, reach):
             CacheLayerMixin.__init__(self)
-            KeptLayer.__init__(self)
+            KeptLayer.__init__(self, reach)
 
         def lazy_initialization(self, key_states, value_states): ...
 
@@ -189,10 +195,13 @@ def small_cache(config: Any, places: list[int], given: dict[str, Any]) -> dict[s
             """Bytes that the layers keep."""
             return sum(layer.nbytes for layer in self.layers if isinstance(layer, KeptLayer))
 
-    before = given.get("past_key_values")
+    # "past_key_values" is "cache" from transformers 5.24 on, which takes both
+    before = given.get("cache") or given.get("past_key_values")
     if given.get("use_cache") is False or (before is not None and before.get_seq_length() > 0):
         return given
-    cache = Small(config=config)
+    cache = Small(config=model.config)
     for place in places:
-        cache.layers[place] = Layer()
-    return {**given, "past_key_values": cache}
+        cache.layers[place] = Layer(getattr(cache.layers[place], "sliding_window", None))
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    rest = {each: value for each, value in given.items() if each not in ("cache", "past_key_values")}
+    return {**rest, name: cache}

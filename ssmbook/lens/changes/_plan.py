@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from ssmbook.lens.changes._groups import GroupLayer, attending, group_layers, in
 from ssmbook.lens.changes._kept import Kept, small_cache
 
 FORMAT = "ssmbook.lens.plan/1"
+_log = logging.getLogger(__name__)
 # Rows of groups kept at random; tokens in a row that texts to decide on and held-out ones never share.
 _RANDOM, _SHARED = 5, 32
 Demands = Mapping[str, Tensor]
@@ -44,7 +47,8 @@ class Plan:
     tokens : int
         The length of the texts, for which the cache is counted.
     cache : float
-        The share of a full cache that is kept at this length.
+        The share of a full cache that is kept at this length: on longer texts full groups grow and windows
+        do not, so the share is smaller.
     scores : dict
         Demand -> "damage" and "slope" of each group, "true", "miss" and "points" of their sum.
     predicted : dict
@@ -104,9 +108,8 @@ class Plan:
         planned = copy.deepcopy(model)
         install(planned, self._kept(planned))
         places = [layer.module.layer_idx for layer in group_layers(planned)]
-        config = planned.config
         planned.register_forward_pre_hook(
-            lambda _, args, given: (args, small_cache(config, places, given)), with_kwargs=True
+            lambda module, args, given: (args, small_cache(module, places, given)), with_kwargs=True
         )
         return planned
 
@@ -125,20 +128,50 @@ class Plan:
         save_file({name: part.contiguous() for name, part in named}, Path(folder) / "features.safetensors")
 
     def table(self) -> str:
-        """Return the nats that each row adds on held-out texts, beside the predicted ones."""
+        """Return which groups keep what, and the nats that each row adds on held-out texts.
+
+        ± is half a 95 % interval of the mean over these texts. Layers have the numbers of their names.
+        """
         base = self.measured["as it is"]
-        rows = {
-            row: [sum(losses[name]) / len(losses[name]) - sum(base[name]) / len(base[name]) for name in base]
+        rows: dict[str, list] = {
+            row: [
+                _mean(torch.tensor(losses[name]).double() - torch.tensor(base[name]).double())
+                for name in base
+            ]
             for row, losses in self.measured.items()
             if row != "as it is"
         }
-        rows["predicted, windows alone"] = [self.predicted[name] for name in base]
+        rows["predicted, windows alone"] = [f"{self.predicted[name]:.3f}{'':8}" for name in base]
         rows["missed by the sum over all groups"] = [
-            self.scores[name]["miss"] * abs(self.scores[name]["true"]) for name in base
+            f"{self.scores[name]['miss'] * abs(self.scores[name]['true']):.3f}{'':8}" for name in base
         ]
-        lines = [[f"nats at {self.cache:.0%} of the cache", *base]]
-        lines += [[row, *(f"{value:.3f}" for value in values)] for row, values in rows.items()]
-        return "\n".join(f"{first:<34}" + "".join(f"{each:>10}" for each in rest) for first, *rest in lines)
+        first = f"nats at {self.cache:.0%} of the cache of {self.tokens} tokens"
+        lines = [[first, *(f"{name}{'':8}" for name in base)], *([row, *rows[row]] for row in rows)]
+        parts = [f"{first:<42}" + "".join(f"{each:>18}" for each in rest) for first, *rest in lines]
+        return "\n".join([*self._who(), *(part.rstrip() for part in parts)])
+
+    def _who(self) -> list[str]:
+        """A line for each form: the layers, or groups of layers, that have it."""
+        counts = Counter(form for forms in self.forms.values() for form in forms)
+        lines = []
+        for form, _ in reversed(counts.most_common()):
+            whole, parts = [], []
+            for name, forms in self.forms.items():
+                layer = next((part for part in name.split(".") if part.isdecimal()), name)
+                groups = [str(g) for g, each in enumerate(forms) if each == form]
+                if len(groups) == len(forms):
+                    whole.append(layer)
+                elif groups:
+                    parts.append(f"layer {layer}: group{'s' * (len(groups) > 1)} {', '.join(groups)}")
+            said = [f"layer{'s' * (len(whole) > 1)} {', '.join(whole)}"] * bool(whole) + parts
+            size = self.sizes[form]
+            kept = "whole" if size is None else f"first {self.sink} and last {size - self.sink} tokens"
+            others = "all groups" if len(counts) == 1 else "the others"
+            last = form == counts.most_common(1)[0][0]
+            lines.append(
+                f"{kept}{', and states' * (form == 'states')}: {others if last else '; '.join(said)}"
+            )
+        return lines
 
 
 def load_plan(folder: str | Path) -> Plan:
@@ -153,6 +186,24 @@ def load_plan(folder: str | Path) -> Plan:
         layer, _, kind = name.rpartition(".")
         features.setdefault(layer, {})[kind] = part
     return Plan(**given, features=features)
+
+
+def _mean(values: Tensor) -> str:
+    """The mean, with half a 95 % interval of it where there are several values."""
+    half = f"± {1.96 * float(values.std()) / len(values) ** 0.5:.3f}" if len(values) > 1 else ""
+    return f"{float(values.mean()):.3f} {half:<7}"
+
+
+def check_sizes(budget: float, window: int, sink: int, n: int) -> None:
+    """Refuse numbers with which no texts of n tokens can be planned."""
+    if check_integer("window", window, low=2) >= n:
+        raise ValueError(f"texts must be longer than a window of {window} tokens; got {n}")
+    check_integer("sink", sink, low=0, high=window - 1)
+    if check_number("budget", budget, 0.0, 1.0) < window / n:
+        raise ValueError(
+            f"budget must be {window / n:.3g} or more, what windows of {window} take of {n} tokens; got "
+            f"{budget:g}"
+        )
 
 
 def _signature(model: nn.Module, found: list[GroupLayer]) -> dict[str, Any]:
@@ -182,7 +233,7 @@ def plan(
         Token ids to decide on; or demand -> ids. Without a demand "copy", random tokens that repeat
         themselves are added.
     budget : float
-        The share of the cache of n tokens that may stay.
+        The share of the cache that may stay at the length n of the texts; on longer ones less stays.
     held_out : Tensor, mapping or None
         Other texts, to measure on; by default every other one of ``texts``.
     window, sink : int
@@ -210,18 +261,15 @@ def plan(
         attention does not take a mask; if the folder holds the steps of other texts.
     """
     found = group_layers(model)
-    fit, test = _demands(model, texts, held_out, window, seed)
+    fit, test = _demands(model, texts, held_out, (budget, window, sink), seed)
     check_choice("by", by, fit)
     n, B = next(iter(fit.values())).shape[1], sum(layer.G for layer in found)
-    sink, small = check_integer("sink", sink, low=0, high=window - 1), window / n
-    if check_number("budget", budget, 0.0, 1.0) < small:
-        raise ValueError(
-            f"budget must be {small:.3g} or more, what windows of {window} take of {n} tokens; got {budget:g}"
-        )
+    small = window / n
     K = int((budget - small) / (1 - small) * B + 1e-9)
     same = [_signature(model, found), window, sink, seed, {name: each.tolist() for name, each in fit.items()}]
     once, scores = _Steps(folder, json.dumps(same)), {}
     for name, each in fit.items():
+        _log.info("damages on %s, %d texts to decide on", name, len(each))
         scores[name] = once(f"path-{name}", lambda each=each: path_damages(model, found, each, window, sink))
     full = chosen({name: each["damage"] for name, each in scores.items()}, by, K)
     alone = compose(model, found, full, window, sink, n)
@@ -238,7 +286,9 @@ def plan(
     for draw in range(_RANDOM):
         kept = torch.randperm(B, generator=torch.Generator().manual_seed(seed + draw)) < K
         rows[f"random {draw}"] = compose(model, found, kept, window, sink, n)
-    made.measured = {row: measure(model, test, each) for row, each in rows.items()}
+    for row, each in rows.items():
+        _log.info("losses on held-out texts, row %d of %d: %s", len(made.measured) + 1, len(rows), row)
+        made.measured[row] = measure(model, test, each)
     return made
 
 
@@ -384,7 +434,7 @@ class _Steps:
         return {each: value if value.ndim else value.item() for each, value in found.items()}
 
 
-def _demands(model, texts, held_out, window, seed) -> tuple[dict, dict]:
+def _demands(model, texts, held_out, sizes, seed) -> tuple[dict, dict]:
     """Texts to decide on and to measure on by demand, checked."""
     fit, test = (dict(each) if isinstance(each, Mapping) else {"text": each} for each in (texts, held_out))
     if held_out is None:
@@ -398,8 +448,7 @@ def _demands(model, texts, held_out, window, seed) -> tuple[dict, dict]:
             f"texts must be token ids (texts, n) of one length, to decide and to measure; got {shapes}"
         )
     n = shapes[0][1]
-    if check_integer("window", window, low=2) >= n:
-        raise ValueError(f"texts must be longer than a window of {window} tokens; got {n}")
+    check_sizes(*sizes, n)
     if "copy" not in fit:
         words, like = model.config.get_text_config().vocab_size, given[0]
         fit["copy"] = copies(like, words, [n // 2, 3 * n // 8, n // 2], seed)
