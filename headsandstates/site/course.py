@@ -30,7 +30,7 @@ from headsandstates.site.solutions import collect
 TARGET = Path("_build/course")
 LECTURES = "chapters/appendix/lectures"
 """The page for those who teach: it has an exam with its rubric."""
-KEPT_BACK = ".solution, section .answer, aside.notes, .length"
+KEPT_BACK = ".solution, .of-solutions, section .answer, aside.notes, .length"
 
 
 def for_students(html, target):

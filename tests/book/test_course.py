@@ -38,6 +38,9 @@ def test_students_get_no_solution_no_answer_and_no_note(built, students):
     for path in pages(students):
         assert not soup(path).select(given_away), path.name
     assert not [*students.glob("slides/*-solutions.html"), *students.glob(f"{LECTURES}.html")]
+    index, folded = "chapters/appendix/solutions.html", "solution is folded"
+    told = [folded in (site / index).read_text(encoding="utf-8") for site in (built, students)]
+    assert told == [True, False]
     assert not any("Rubric" in path.read_text(encoding="utf-8") for path in pages(students))
 
 
