@@ -26,6 +26,7 @@ from ssmbook.scans import distributed
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", store=dist.FileStore(f"{{folder}}/store", size), rank=rank, world_size=size)
 torch.save({name}(*torch.load(f"{{folder}}/given-{{rank}}")), f"{{folder}}/found-{{rank}}")
+dist.barrier()  # with torch 2.6 the first to leave would wait for the other forever
 dist.destroy_process_group()
 """
 
