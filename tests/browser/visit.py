@@ -67,7 +67,7 @@ FACTS = """() => {
     parted: all("span.math mjx-math").filter(leavesColumn).map(text),
     pushed: all(".pst-scrollable-table-container, .ssm-table, article pre:not(.cell_input *)")
       .filter((node) => node.scrollWidth > node.clientWidth + 1).map(text),
-    silent: all("figure > figcaption")
+    silent: all("figure.align-default > figcaption")
       .filter((node) => node.parentElement.checkVisibility() && !node.checkVisibility()).map(text),
     torn: all("article th[scope=col]").filter((cell) => cell.checkVisibility()).flatMap(torn),
     pictures: all(".cell_output img").filter((one) => one.getBoundingClientRect().width).map((one) =>
