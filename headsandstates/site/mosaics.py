@@ -21,7 +21,7 @@ from ssmbook.systems import System, random_stable, rotation
 SIDE, SMALL = 16, 6  # numbers along each side, beside a title and in the sidebar
 SHADES = 8
 NAV = re.compile(r'<nav class="bd-links.*?</nav>', re.S)
-LINK = re.compile(r'(<a class="(?:current )?reference internal" href="([^"]*)">)')
+LINK = re.compile(r'(<a class="(?:current )?reference internal" href="([^"]*)">)(?!<svg)')
 TITLE = re.compile(r"<h1>.*?</h1>", re.S)
 
 
