@@ -2,9 +2,9 @@
 
 Every layer of SmolLM2 gets another attention at once. All are fitted to what the layer did on the same texts
 and strings. *Healed* ones then have their output weights refitted to the output of the layer, one layer at a
-time. The best of them on text is also trained end to end, and so are the layers as they are, so that what
-training does to the model itself can be told from what it gives back. The tested texts are some of those of
-"which-heads", so that the plans there can be compared text by text.
+time. The best of them on text and on copying are also trained end to end, and so are the layers as they are,
+so that what training does to the model itself can be told from what it gives back. The tested texts are some
+of those of "which-heads", so that the plans there can be compared text by text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Train the language model of *Swap a head*: 593,920 parameters, small enough to run in the page.
 
     python -m headsandstates.experiments.page_model TEXTS FOLDER --seed 0 --tokens 32.5e6
+    python -m headsandstates.experiments.page_model TEXTS FOLDER --seed 1 --tokens 20e6
     python -m headsandstates.experiments.page_model TEXTS FOLDER --keep "NVIDIA H100"
 
 ``TEXTS`` is the folder of the six novels (Jane Austen, in the public domain) as Debian's package

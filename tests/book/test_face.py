@@ -1,11 +1,13 @@
 """The face of the book: its typefaces are small and bear no reserved name, each chapter shows its own W."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fontTools.ttLib import TTFont
 
 from headsandstates.site.built import chapters, soup
-from headsandstates.site.mosaics import MOSAICS, SIDE, chapter, mosaic
+from headsandstates.site.mosaics import MOSAICS, SIDE, chapter, mosaic, sign_sidebars
 
 
 def test_fonts_are_small_renamed_and_licensed(built):
@@ -25,6 +27,16 @@ def test_a_mosaic_is_a_causal_matrix_of_its_chapter(name):
     assert W.shape == (SIDE, SIDE) and W.isfinite().all() and W.abs().max() > 0
     assert torch.equal(W.triu(2), torch.zeros_like(W))  # a block of two numbers may lie across the diagonal
     assert mosaic(name, SIDE).count("<path") >= 1
+
+
+def test_signs_are_given_once(tmp_path):
+    """A second build leaves most pages of the first as they are, and goes over all of them."""
+    app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    link = '<a class="reference internal" href="zoo.html">The zoo</a>'
+    (tmp_path / "page.html").write_text(f'<nav class="bd-links">{link}</nav>', encoding="utf-8")
+    for _ in range(2):
+        sign_sidebars(app, None)
+        assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") == 1
 
 
 def test_every_chapter_shows_its_mosaic_and_every_page_the_signs(built):
