@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from browser.visit import SETTLED
 
 from headsandstates.site.built import chapters
 
@@ -197,6 +198,7 @@ def test_every_veiled_slider_keeps_its_secret_and_a_hand_lifts_its_veil(browser,
     for one in pages:
         page = context.new_page()
         page.goto(one.as_uri())
+        page.evaluate(SETTLED)
         for name in page.locator(".predict-veiled").evaluate_all("(all) => all.map(({ id }) => id)"):
             slider = page.locator(f"#{name}")
             found = slider.evaluate(VEILED)

@@ -24,7 +24,9 @@ UNCOVER = "document.querySelectorAll('.predict-show[aria-expanded=false]').forEa
 SETTLED = """async () => {
   for (const image of document.images) image.loading = "eager";
   await document.fonts.ready;
-  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  while (document.documentElement.classList.contains("from-top")) await frame();  // sections still unfold
+  for (const _ of [1, 2]) await frame();
   const late = [...document.images].filter((one) => !one.complete);  // a phone gets a form of its own
   await Promise.all(late.map((one) => one.decode().catch(() => {})));
 }"""
