@@ -22,7 +22,7 @@ def sheet(visit):
 
 
 def strokes(printed):
-    """What each page draws, its resources named in the order of use, as numbers differ from print to print."""
+    """What each page draws, its resources named in the order of use (their numbers differ)."""
     pages = [page.get_contents().get_data() for page in printed.pages]
     names = [[*dict.fromkeys(re.findall(rb"/[A-Z]\d+", page))] for page in pages]
     return [
