@@ -1020,7 +1020,9 @@ def test_a_live_slider_says_at_its_stops_what_python_said(open_page, disk, built
 
 @pytest.mark.parametrize("name, slider, by, expected", [one for one in LIVE if one[2]])
 def test_a_dot_of_a_live_picture_is_pulled(open_page, disk, name, slider, by, expected):
-    page = open_page(f"{disk}chapters/{name}.html").page
+    page = open_page(
+        f"{disk}chapters/{name}.html", reduced_motion="reduce"
+    ).page  # or the first picture moves
     live = page.locator(f"#ssm-slider-{slider}")
     live.scroll_into_view_if_needed()
     dot, before = live.locator(".lab-pull").bounding_box(), live.locator("figcaption").inner_text()

@@ -191,7 +191,10 @@ def test_a_slider_that_was_dragged_takes_no_key_from_the_deck(deck, name):
 
     def drag():
         page.evaluate("(at) => Reveal.slide(at)", at)
-        box, before = control.bounding_box(), control.get_attribute("aria-valuetext")
+        box, before = None, control.get_attribute("aria-valuetext")
+        while (now := control.bounding_box()) != box:  # the deck is still taking its place
+            box = now
+            page.wait_for_timeout(150)
         middle = box["y"] + box["height"] / 2
         page.mouse.move(box["x"] + 0.2 * box["width"], middle)
         page.mouse.down()
