@@ -114,7 +114,7 @@ def test_a_lecture_has_parts_questions_and_pictures(name):
     for slide in lecture.slides:
         assert ("{ask}" in slide.text) <= ("{answer}" in slide.text), slide.title
         words, ask, _ = slide.text.partition("{ask}")
-        assert not (ask and "{step}" in words), f"{slide.title}: a step comes after the answer, never before it"
+        assert not (ask and "{step}" in words), f"{slide.title}: steps follow the answer"
 
 
 def test_pictures_build_up():
