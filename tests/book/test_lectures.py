@@ -113,6 +113,8 @@ def test_a_lecture_has_parts_questions_and_pictures(name):
     assert len(bare) <= len(lecture.slides) / 5, bare
     for slide in lecture.slides:
         assert ("{ask}" in slide.text) <= ("{answer}" in slide.text), slide.title
+        words, ask, _ = slide.text.partition("{ask}")
+        assert not (ask and "{step}" in words), f"{slide.title}: steps follow the answer"
 
 
 def test_pictures_build_up():

@@ -81,7 +81,7 @@ def test_the_page_returns_what_the_lines_return():
         "channels": 9,
         "fade": 44,
         "draw": 6,
-        "turn": 5,
+        "turn": 6,
         "margin": pytest.approx(5.07, abs=0.005),
         "bag": pytest.approx(75.5, abs=0.05),
         "sink": pytest.approx(5.23, abs=0.005),
