@@ -95,7 +95,8 @@ class KeptLayer:
     def __init__(self, reach: int | None = None) -> None:
         self.n, self.reach = 0, reach
         self.parts: dict[str, list[Tensor]] = {}
-        self.places: dict[str, Tensor] = {}  # of the tokens in parts, (B, kept); -1 where a text has fewer
+        # of the tokens in parts, (B, kept), one row while no text has padding; -1 where a text has fewer
+        self.places: dict[str, Tensor] = {}
         self.sums: list[Tensor] = []
         self.real = self.start = torch.zeros(0)  # tokens so far without padding; where the first ones end
 
@@ -108,7 +109,7 @@ class KeptLayer:
     def begin(self, form: Kept, heads: Heads) -> None:
         """Keep what is needed of a first piece of text."""
         B, r = heads.k.shape[0], heads.v.shape[-1]
-        self.real = self.start = torch.zeros(B, 1, dtype=torch.long, device=heads.k.device)
+        self.real = self.start = torch.zeros(1, 1, dtype=torch.long)
         at = self.arrive(form, heads)
         self.n = heads.k.shape[2]
         for name in (name for name in FORMS if form.of[name]):
@@ -125,8 +126,10 @@ class KeptLayer:
     def arrive(self, form: Kept, heads: Heads) -> Tensor:
         """The places of new tokens (B, new), -1 for padding; notes where the first ones of each text end."""
         seen = heads.mask.diagonal(self.n, -2, -1)[:, 0] > torch.finfo(heads.mask.dtype).min / 2
-        seen = seen.expand(heads.k.shape[0], -1)  # a token of the text reads itself
-        at = torch.arange(self.n, self.n + seen.shape[1], device=seen.device).where(seen, -1)
+        seen = seen.cpu()  # a token of the text reads itself
+        if bool(seen.all()):
+            seen = seen[:1]
+        at = torch.arange(self.n, self.n + seen.shape[1]).where(seen, -1)
         rank = self.real + seen.cumsum(-1)
         first = at.where(rank <= form.sink, -1).amax(-1, keepdim=True) + 1
         self.real, self.start = rank[:, -1:], torch.maximum(self.start, first)
@@ -134,21 +137,21 @@ class KeptLayer:
 
     def add(self, form: Kept, name: str, k: Tensor, v: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Add tokens, let go of those that no later token reads; keys, values and places for the last one."""
-        at = torch.cat([self.places[name], at], 1)
+        rows = max(len(self.start), len(at))
+        at = torch.cat([part.expand(rows, -1) for part in (self.places[name], at)], 1)
         k, v = (torch.cat(pair, 2) for pair in zip(self.parts[name], (k, v), strict=True))
         size, stays = form.sizes[name], at >= 0
         if size is not None:
             stays &= (at < self.start) | (at >= self.n - size + form.sink)
         if name == "states":
             gone, *old = pick((at >= 0) & ~stays, at, k, v)
-            psi = write_features(form.features, old[0].float()) * (gone >= 0)[:, None, :, None]
+            psi = write_features(form.features, old[0].float()) * (gone >= 0)[:, None, :, None].to(k.device)
             self.sums[0] = self.sums[0] + psi.mT @ old[1].float()
             self.sums[1] = self.sums[1] + psi.sum(2)
-        at, k, v = pick(stays, at, k, v)
-        near = at >= 0
+        at, k, v = kept = pick(stays, at, k, v)
         if self.reach is not None and name != "states":
-            near &= at > self.n - self.reach
-        self.places[name], *self.parts[name] = pick(near, at, k, v)
+            kept = pick((at >= 0) & (at > self.n - self.reach), *kept)
+        self.places[name], *self.parts[name] = kept
         return k, v, at
 
     def extend(self, form: Kept, heads: Heads) -> Tensor:
@@ -160,18 +163,17 @@ class KeptLayer:
         """One token: (B, 1, H, r)."""
         self.n += 1
         share, y = heads.q.shape[1] // len(form.forms), None
-        B, low = heads.q.shape[0], torch.finfo(heads.mask.dtype).min
+        row, low = heads.mask[:, :, t : t + 1], torch.finfo(heads.mask.dtype).min
         for name in (name for name in FORMS if form.of[name]):
             own = form.heads(name, share)
             pair = (part[:, form.of[name], t : t + 1] for part in (heads.k, heads.v))
             k, v, at = self.add(form, name, *pair, new)
-            q, none = heads.q[:, own, t : t + 1], (at < 0)[:, None, None]
+            q, at = heads.q[:, own, t : t + 1], at[:, None, None].to(row.device)
             if name == "states":
                 scaled = q.float() * heads.rest["scaling"]
-                out = self.read(form, scaled, k.float(), v.float(), none).to(q.dtype)
+                out = self.read(form, scaled, k.float(), v.float(), at < 0).to(q.dtype)
             else:
-                row = heads.mask[:, :, t : t + 1].expand(B, -1, -1, -1)
-                mask = row.gather(-1, at.clamp(min=0)[:, None, None]).masked_fill(none, low)
+                mask = row.take_along_dim(at.clamp(min=0), -1).masked_fill(at < 0, low)
                 out = heads.own(heads.module, q, k, v, mask, **heads.rest)[0]
             y = out.new_empty(*out.shape[:2], heads.q.shape[1], out.shape[-1]) if y is None else y
             y[:, :, own] = out
@@ -188,22 +190,27 @@ class KeptLayer:
 
     def choose(self, rows: Tensor) -> None:
         """Keep these texts of the batch, as a search with beams asks for."""
-        parts = {name: [part[rows] for part in parts] for name, parts in self.parts.items()}
-        self.parts, self.sums = parts, [part[rows] for part in self.sums]
-        self.places = {name: at[rows] for name, at in self.places.items()}
-        self.real, self.start = self.real[rows], self.start[rows]
+        self.parts = {name: [part[rows] for part in parts] for name, parts in self.parts.items()}
+        self.sums = [part[rows] for part in self.sums]
+        if len(self.start) > 1:
+            rows = rows.cpu()
+            self.places = {name: at[rows] for name, at in self.places.items()}
+            self.real, self.start = self.real[rows], self.start[rows]
 
 
 def pick(chosen: Tensor, at: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-    """The chosen tokens of each text, in order: places (B, m), and parts (B, G, m, r).
+    """The chosen tokens of each text, in order: places (B or 1, m), and parts (B, G, m, r).
 
     m is the most of any text. Texts with fewer get others in their place, at -1.
     """
     if bool(chosen.all()):
         return at, *parts
+    if len(chosen) == 1:
+        return at[:, chosen[0]], *(part[:, :, chosen[0]] for part in parts)
     order = (~chosen).to(torch.int8).argsort(dim=-1, stable=True)[:, : int(chosen.sum(-1).max())]
     places = at.where(chosen, -1).gather(1, order)
-    return places, *(part.take_along_dim(order[:, None, :, None], 2) for part in parts)
+    order = order[:, None, :, None].to(parts[0].device)
+    return places, *(part.take_along_dim(order, 2) for part in parts)
 
 
 @cache
@@ -234,7 +241,7 @@ def _cache_kinds() -> tuple[type, type]:
         get_max_cache_shape = get_max_length  # its name before transformers 5.20
 
         def reorder_cache(self, beam_idx):
-            self.choose(beam_idx.to(self.real.device))
+            self.choose(beam_idx)
 
         def reset(self):
             KeptLayer.__init__(self, self.reach)
