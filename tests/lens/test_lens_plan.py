@@ -619,11 +619,17 @@ def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path
         ({"held_out": {"other": texts}}, "demands of texts"),
         ({"held_out": ids(2, N + 1)}, "one length"),
         ({"texts": ids(1, N)}, "one length"),
+        ({"texts": {"input_ids": texts, "attention_mask": texts}}, "a tokenizer returns: pass its input_ids"),
+        ({"model": model.model}, "its output head; got LlamaModel"),
     ):
         with pytest.raises(ValueError, match=message):
             lens.plan(
                 **{"model": model, "texts": texts, "budget": 0.6, "window": 16, "states": True, **given}
             )
+    for given, said in ((["a text"], "list"), (texts.tolist(), "list"), (texts / 1, "torch.float32")):
+        with pytest.raises(TypeError, match=f"texts must be a tensor of token ids, .* got {said}"):
+            lens.plan(model, given, 0.6)
+    lens.plan(model, texts.int(), 0.6, window=16)
     for other in (build("bert"), build("mamba")):
         with pytest.raises(ValueError, match="with keys and values in a cache"):
             lens.plan(other, texts, 0.6)

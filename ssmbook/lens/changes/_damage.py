@@ -31,8 +31,11 @@ def late_loss(model: nn.Module, texts: Tensor, every: int = 1) -> Tensor:
     """
     half, found = texts.shape[1] // 2, []
     for part in _parts(texts):
-        logits = model(part, use_cache=False).logits[:, half:-1:every]
-        found.append(token_losses(logits, part[:, half + 1 :: every]).mean(-1))
+        logits = getattr(model(part, use_cache=False), "logits", None)
+        if logits is None:
+            raise ValueError(f"model must have its output head; got {type(model).__name__}, without logits")
+        loss = token_losses(logits[:, half:-1:every], part[:, half + 1 :: every])
+        found.append(loss.mean(-1))
     return torch.cat(found)
 
 

@@ -277,6 +277,8 @@ def plan(
         If the budget is less than windows alone take; if texts are not longer than a window or share 32
         tokens with those held out; for a model without a cache of keys and values, or one whose
         attention does not take a mask; if the folder holds the steps of other texts.
+    TypeError
+        For texts that are no token ids.
     """
     found = group_layers(model)
     fit, test = _demands(model, texts, held_out, (budget, window, sink), seed)
@@ -474,11 +476,27 @@ class _Steps:
         return {each: value if value.ndim else value.item() for each, value in found.items()}
 
 
+def _ids(name: str, given: Tensor | Demands) -> dict[str, Tensor]:
+    """Texts by demand, which must be token ids."""
+    found = dict(given) if isinstance(given, Mapping) else {"text": given}
+    if "input_ids" in found:
+        raise ValueError(
+            f"{name} must be token ids by demand; got what a tokenizer returns: pass its input_ids"
+        )
+    for each in found.values():
+        if not isinstance(each, Tensor) or each.is_floating_point():
+            what = str(each.dtype) if isinstance(each, Tensor) else type(each).__name__
+            raise TypeError(f"{name} must be a tensor of token ids, or demand -> tensor; got {what}")
+    return {demand: each.long() for demand, each in found.items()}
+
+
 def _demands(model, texts, held_out, sizes, seed) -> tuple[dict, dict]:
     """Texts to decide on and to measure on by demand, checked."""
-    fit, test = (dict(each) if isinstance(each, Mapping) else {"text": each} for each in (texts, held_out))
+    fit = _ids("texts", texts)
     if held_out is None:
         fit, test = ({name: each[start::2] for name, each in fit.items()} for start in (0, 1))
+    else:
+        test = _ids("held_out", held_out)
     if fit.keys() != test.keys():
         raise ValueError(f"held_out must have the demands of texts, {[*fit]}; got {[*test]}")
     given = [*fit.values(), *test.values()]
