@@ -420,7 +420,9 @@ def test_a_planned_model_keeps_its_own_cache_or_says_so(every_form):
         planned(texts[:, :1], past_key_values=theirs)
     with pytest.raises(ValueError, match="got a StaticCache with 0 tokens"):
         planned.generate(texts, max_new_tokens=3, cache_implementation="static")
-    with pytest.raises(ValueError, match="must go forward"):
+    with pytest.raises(
+        ValueError, match="must go forward|can be cropped"
+    ):  # later versions say it themselves
         planned.generate(texts, max_new_tokens=3, prompt_lookup_num_tokens=2)
     half = made.module(model).to(torch.bfloat16)
     got = in_pieces(half, texts, (40, *[1] * 8))[0].float()

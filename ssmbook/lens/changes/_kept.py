@@ -260,11 +260,13 @@ def _cache_kinds() -> tuple[type, type]:
     return Layer, Small
 
 
-def own_windows(model: nn.Module) -> list[int | None]:
-    """How far back each layer of a model of transformers looks by itself; None: as far as the text goes."""
+def own_window(model: nn.Module, place: int) -> int | None:
+    """How far back a layer of a model of transformers looks by itself; None: as far as the text goes."""
     from transformers.cache_utils import DynamicCache
 
-    return [getattr(layer, "sliding_window", None) for layer in DynamicCache(config=model.config).layers]
+    if not hasattr(model.config.get_text_config(), "num_hidden_layers"):
+        return None  # a model of one's own, whose layers transformers does not know
+    return getattr(DynamicCache(config=model.config).layers[place], "sliding_window", None)
 
 
 def small_cache(model: nn.Module, places: list[int], given: dict[str, Any]) -> dict[str, Any]:
@@ -283,9 +285,8 @@ def small_cache(model: nn.Module, places: list[int], given: dict[str, Any]) -> d
             f"{type(before).__name__} with {before.get_seq_length()} tokens"
         )
     made = Small(config=model.config)
-    reaches = own_windows(model)
     for place in places:
-        made.layers[place] = Layer(reaches[place])
+        made.layers[place] = Layer(getattr(made.layers[place], "sliding_window", None))
     if before is not None:  # the caller's own is filled, as the model itself would
         before.__class__, before.layers = Small, made.layers
         made = before

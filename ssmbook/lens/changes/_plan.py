@@ -21,7 +21,7 @@ from ssmbook._json import read_json, write_json
 from ssmbook.lens.changes._damage import chosen, copies, late_loss, path_damages, record, state_floor, weights
 from ssmbook.lens.changes._features import fit_features, head_errors, states_output
 from ssmbook.lens.changes._groups import GroupLayer, attending, group_layers, install, near
-from ssmbook.lens.changes._kept import Kept, own_windows, small_cache
+from ssmbook.lens.changes._kept import Kept, own_window, small_cache
 
 FORMAT = "ssmbook.lens.plan/1"
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Plan:
                 f"of attention; got {type(model).__name__} with {len(found)}, of other names or sizes"
             )
         for layer in (layer for layer in found if "states" in self.forms[layer.name]):
-            reach = own_windows(model)[layer.module.layer_idx]
+            reach = own_window(model, layer.module.layer_idx)
             if reach is not None and reach < self.tokens:
                 raise ValueError(
                     f"plan must have no causal states in {layer.name}, whose own window of {reach} tokens is "
