@@ -35,7 +35,7 @@ class Kept(nn.Module):
         self.forms, self.sizes, self.sink = forms, sizes, sink
         self.of = {form: [g for g, each in enumerate(forms) if each == form] for form in FORMS}
         for name, value in features.items():
-            self.register_buffer(name, value)
+            self.register_buffer(name, value, persistent=False)  # a plan is saved, a model is saved as it was
         self.names = [*features]
 
     @property

@@ -58,7 +58,7 @@ class Plan:
         "uniform window", "random 0" and so on.
     floor : dict
         Name of a layer -> head -> the share of its squared weights that no recurrence carries with as many
-        states as a window has tokens.
+        states as a window has tokens. Layers that read the whole text by softmax of q · k alone.
     features : dict
         Name of a layer -> "a", "b", "c", "d" of its groups with states.
     notes : list of str
@@ -111,9 +111,10 @@ class Plan:
     def module(self, model: nn.Module) -> nn.Module:
         """Return a copy of the model that keeps what the plan says, and no more, while it generates.
 
-        It computes what ``apply`` does, also with padding on the left, where an attention mask says
-        so. The cache that it returns has ``nbytes``. Raises ``ValueError`` for another model, and
-        later for a cache that is not its own.
+        It computes what ``apply`` does, also with padding, where an attention mask says
+        so. The cache that it returns has ``nbytes``. ``save_pretrained`` of the copy saves the model
+        without the plan. Raises ``ValueError`` for another model, and later for a cache that is not
+        its own.
         """
         self._kept(model)
         planned = copy.deepcopy(model)
@@ -299,7 +300,8 @@ def plan(
     made.predicted = {name: float(each["damage"][~full].sum()) for name, each in scores.items()}
     first = record(model, found, next(iter(fit.values()))[:1])
     for layer, each in zip(found, first, strict=True):
-        made.floor[layer.name] = state_floor(weights(each["q"], each["k"])[0], window).tolist()
+        if not _reason(each):
+            made.floor[layer.name] = state_floor(weights(each["q"], each["k"])[0], window).tolist()
     made.notes = _without_states(found, first) if states else []
     nothing = torch.zeros_like(full)
     rows = {"as it is": None, "plan": made, **({"plan, windows alone": alone} if states else {})}
