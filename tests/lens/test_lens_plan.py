@@ -26,6 +26,14 @@ def language():
         "gpt2": lambda: transformers.GPT2Config(n_embd=24, n_head=4, n_layer=2, vocab_size=WORDS),
         "mistral": lambda: transformers.MistralConfig(**small, sliding_window=20),
         "gemma2": lambda: transformers.Gemma2Config(**small, head_dim=6, sliding_window=20),
+        "gemma3": lambda: transformers.Gemma3TextConfig(
+            **small,
+            head_dim=6,
+            sliding_window=20,
+            pad_token_id=0,
+            eos_token_id=1,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        ),
         "gpt_oss": lambda: transformers.GptOssConfig(
             **small, head_dim=6, sliding_window=20, num_local_experts=2, num_experts_per_tok=1
         ),
@@ -285,9 +293,142 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
     with made.apply(model):
         for place in range(20, 26):
             assert int(logits(model, new[:, :place])[0, -1].argmax()) == int(new[0, place])
-    with pytest.raises(ValueError, match="no padding"):
-        planned(texts[:1, :9], attention_mask=torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1]]))
     assert torch.equal(logits(model, texts), logits(fitted[0], texts))
+
+
+@torch.no_grad()
+def in_pieces(planned, texts, pieces, mask=None, cache=None):
+    """Logits of a text that comes in pieces, and the cache at its end."""
+    got, start = [], 0 if cache is None else cache.get_seq_length()
+    for piece in texts.split(pieces, 1):
+        given, start = {}, start + piece.shape[1]
+        if mask is not None:
+            places = (mask.cumsum(-1) - 1).clamp(min=0)[:, start - piece.shape[1] : start]
+            given = {"attention_mask": mask[:, :start], "position_ids": places}
+        out = planned(piece, past_key_values=cache, **given)
+        cache = out.past_key_values
+        got.append(out.logits)
+    return torch.cat(got, 1), cache
+
+
+@pytest.fixture(scope="module")
+def every_form(language):
+    """A model with windows of 20 tokens of its own in two layers of three, and groups of every form."""
+    model = language("gemma3")
+    found, window = _groups.group_layers(model), 10
+    fit = {"text": ids(3, 18), "copy": ids(2, 9).repeat(1, 2)}
+    fitted = _plan.fit_states(model, found, fit, window, 4, seed=0)
+    assert len(fitted) == 3  # texts of 18 tokens lie within all windows
+    for each, better in zip(fitted.values(), ([0, 1], [1, 0], [1, 0]), strict=True):
+        each["better"] = torch.tensor(better, dtype=torch.bool)
+    full = torch.tensor([True, False, False, False, False, True])
+    made = _plan.compose(model, found, full, window, 4, 18, fitted)
+    assert [*made.forms.values()] == [["full", "states"], ["states", "window"], ["states", "full"]]
+    return model, made
+
+
+@pytest.mark.parametrize("pieces", [(1,) * N, (30, *[1] * 18)])
+def test_past_a_window_of_the_layers_own_both_ways_are_the_same(every_form, pieces):
+    """What left the layer's own window stays in states, on a whole text as in a cache."""
+    model, made = every_form
+    texts = ids(2, N, seed=9)
+    with made.apply(model):
+        wanted = logits(model, texts)
+    assert torch.allclose(in_pieces(made.module(model), texts, pieces)[0], wanted, atol=1e-4)
+
+
+def test_states_are_not_offered_where_a_window_is_shorter_than_the_texts(language, tmp_path):
+    model = language("gemma3")
+    made = lens.plan(model, ids(6, N), 0.5, window=16, states=True)
+    sliding = [form for forms in [*made.forms.values()][:2] for form in forms]
+    assert "states" not in sliding and len(sliding) == 4
+    (note,) = made.notes
+    assert note.startswith("no states in layers 0, 1: their own window is shorter than the texts")
+    assert note in made.table().splitlines()
+    made.save(tmp_path)
+    again = lens.load_plan(tmp_path)
+    assert again.notes == made.notes
+    assert again.module(model).state_dict().keys() == model.state_dict().keys()
+    again.forms["model.layers.0.self_attn"] = ["states", "window"]
+    for use in (again.module, lambda model: again.apply(model).__enter__()):
+        with pytest.raises(ValueError, match="no causal states in .*layers.0.* own window of 20 tokens"):
+            use(model)
+    made = lens.plan(language("gemma2"), ids(6, N), 0.5, window=16, states=True)
+    assert made.notes == ["no states in layers 0, 1, 2: their weights are not softmax of q · k alone"]
+    assert [*again.floor] == ["model.layers.2.self_attn"] and not made.floor
+
+
+def test_each_text_of_a_batch_keeps_its_own_tokens(every_form):
+    """Padding on the left, more of it than a window in one text, inside and behind: as on whole texts."""
+    model, made = every_form
+    texts, mask = ids(4, N, seed=3), torch.ones(4, N, dtype=torch.long)
+    mask[0, :7] = mask[1, :29] = mask[2, [2, 21, 30]] = mask[3, -6:] = 0
+    places = (mask.cumsum(-1) - 1).clamp(min=0)
+    with made.apply(model):
+        wanted = logits(model, texts, attention_mask=mask, position_ids=places)
+    planned = made.module(model)
+    for pieces in ((31, *[1] * 17), (1,) * N, (40, 8)):
+        got, cache = in_pieces(planned, texts, pieces, mask)
+        assert torch.allclose(got[mask == 1], wanted[mask == 1], atol=1e-4)
+    alone = [in_pieces(planned, texts[row : row + 1], (N,), mask[row : row + 1])[1] for row in range(4)]
+    for place, layer in enumerate(cache.layers):  # as much as the text that keeps most
+        assert layer.nbytes == 4 * max(each.layers[place].nbytes for each in alone)
+    # the texts of a cache are chosen anew, as beams ask for
+    got, cache = in_pieces(planned, texts[:, :31], (31,), mask)
+    rows = torch.tensor([3, 1, 1, 0])
+    cache.reorder_cache(rows)
+    got, _ = in_pieces(planned, texts[rows, 31:], (1,) * 17, mask[rows], cache)
+    real = mask[rows, 31:] == 1
+    assert torch.allclose(got[real], wanted[rows, 31:][real], atol=1e-4)
+
+
+@pytest.mark.parametrize("given", [{}, {"num_beams": 2}])
+def test_padding_tokens_inside_a_text_are_what_they_are_to_the_model(fitted, given):
+    """Without a mask ``generate`` takes them for padding; where all groups keep all it writes the same."""
+    model, states = fitted
+    texts = ids(2, 30, seed=4).clamp(min=2)
+    texts[0, :5] = texts[0, 11] = texts[1, 27] = 0
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0, "eos_token_id": 39, **given}
+    wanted = model.generate(texts, **options)
+    assert torch.equal(of_forms(model, [True] * 6).module(model).generate(texts, **options), wanted)
+    assert not torch.equal(model.generate(texts, attention_mask=torch.ones_like(texts), **options), wanted)
+    made = of_forms(model, [True, False, False, False, True, False], fitted=states)
+    if not given:
+        new = made.module(model).generate(texts, **options)
+        mask = torch.cat([texts != 0, torch.ones(2, new.shape[1] - 30)], 1).long()
+        places = (mask.cumsum(-1) - 1).clamp(min=0)
+        with made.apply(model):
+            best = logits(model, new, attention_mask=mask, position_ids=places)[:, 29:-1].argmax(-1)
+        assert torch.equal(best, new[:, 30:])
+
+
+def test_a_planned_model_keeps_its_own_cache_or_says_so(every_form):
+    transformers = pytest.importorskip("transformers")
+    model, made = every_form
+    texts, planned = ids(1, N, seed=6).clamp(min=2), made.module(model)
+    with made.apply(model):
+        wanted = logits(model, texts)
+    for mine in (transformers.DynamicCache(), transformers.DynamicCache(config=model.config)):
+        with torch.no_grad():  # an empty cache of the caller is filled
+            planned(texts[:, :40], past_key_values=mine)
+            got = planned(texts[:, 40:], past_key_values=mine).logits
+        assert torch.allclose(got, wanted[:, 40:], atol=1e-4) and mine.nbytes > 0
+    mine.reset()
+    assert mine.get_seq_length() == 0 and torch.allclose(
+        in_pieces(planned, texts, (9, 39), cache=mine)[0], wanted, atol=1e-4
+    )
+    theirs = model(texts, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="an empty DynamicCache, or none; got a DynamicCache with 48 tokens"):
+        planned(texts[:, :1], past_key_values=theirs)
+    with pytest.raises(ValueError, match="got a StaticCache with 0 tokens"):
+        planned.generate(texts, max_new_tokens=3, cache_implementation="static")
+    with pytest.raises(
+        ValueError, match="must go forward|can be cropped"
+    ):  # later versions say it themselves
+        planned.generate(texts, max_new_tokens=3, prompt_lookup_num_tokens=2)
+    half = made.module(model).to(torch.bfloat16)
+    got = in_pieces(half, texts, (40, *[1] * 8))[0].float()
+    assert torch.allclose(got, wanted, atol=0.05 * float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2"])
@@ -482,11 +623,17 @@ def test_bad_input_is_one_sentence_and_changes_nothing(language, build, tmp_path
         ({"held_out": {"other": texts}}, "demands of texts"),
         ({"held_out": ids(2, N + 1)}, "one length"),
         ({"texts": ids(1, N)}, "one length"),
+        ({"texts": {"input_ids": texts, "attention_mask": texts}}, "a tokenizer returns: pass its input_ids"),
+        ({"model": model.model}, "its output head; got LlamaModel"),
     ):
         with pytest.raises(ValueError, match=message):
             lens.plan(
                 **{"model": model, "texts": texts, "budget": 0.6, "window": 16, "states": True, **given}
             )
+    for given, said in ((["a text"], "list"), (texts.tolist(), "list"), (texts / 1, "torch.float32")):
+        with pytest.raises(TypeError, match=f"texts must be a tensor of token ids, .* got {said}"):
+            lens.plan(model, given, 0.6)
+    lens.plan(model, texts.int(), 0.6, window=16)
     for other in (build("bert"), build("mamba")):
         with pytest.raises(ValueError, match="with keys and values in a cache"):
             lens.plan(other, texts, 0.6)

@@ -31,8 +31,11 @@ def late_loss(model: nn.Module, texts: Tensor, every: int = 1) -> Tensor:
     """
     half, found = texts.shape[1] // 2, []
     for part in _parts(texts):
-        logits = model(part, use_cache=False).logits[:, half:-1:every]
-        found.append(token_losses(logits, part[:, half + 1 :: every]).mean(-1))
+        logits = getattr(model(part, use_cache=False), "logits", None)
+        if logits is None:
+            raise ValueError(f"model must have its output head; got {type(model).__name__}, without logits")
+        loss = token_losses(logits[:, half:-1:every], part[:, half + 1 :: every])
+        found.append(loss.mean(-1))
     return torch.cat(found)
 
 
@@ -138,7 +141,8 @@ def chosen(damages: dict[str, Tensor], by: str, K: int) -> Tensor:
 def record(model: nn.Module, found: list[GroupLayer], texts: Tensor) -> list[dict[str, Tensor]]:
     """What every layer attends with: scaled "q" and its outputs "y" (B, H, n, r), "k" and "v" (B, G, n, r).
 
-    "plain": whether that is softmax of q · k alone.
+    "plain": whether that is softmax of q · k alone; "forgets": whether a window of its own hides some of
+    the text.
     """
     kept: list[list] = [[] for _ in found]
 
@@ -146,7 +150,8 @@ def record(model: nn.Module, found: list[GroupLayer], texts: Tensor) -> list[dic
         def form(heads: Heads) -> Tensor:
             y = heads.attend()
             given = heads.q * heads.rest["scaling"], heads.k, heads.v, y.transpose(1, 2)
-            kept[place].append([*(part.float() for part in given), torch.tensor([heads.plain])])
+            flags = (torch.tensor([flag]) for flag in (heads.plain, heads.forgets))
+            kept[place].append([*(part.float() for part in given), *flags])
             return y
 
         return form
@@ -154,7 +159,7 @@ def record(model: nn.Module, found: list[GroupLayer], texts: Tensor) -> list[dic
     with attending(model, {layer.module: recorder(place) for place, layer in enumerate(found)}):
         for part in _parts(texts):
             model(part, use_cache=False)
-    names, joined = ("q", "k", "v", "y", "plain"), [list(zip(*rows, strict=True)) for rows in kept]
+    names, joined = ("q", "k", "v", "y", "plain", "forgets"), [list(zip(*rows, strict=True)) for rows in kept]
     return [{name: torch.cat(parts) for name, parts in zip(names, rows, strict=True)} for rows in joined]
 
 

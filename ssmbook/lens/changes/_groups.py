@@ -67,6 +67,12 @@ class Heads(NamedTuple):
         """Whether the weights are softmax of q · k alone."""
         return all(self.rest.get(name) is None for name in ("softcap", "s_aux", "position_bias"))
 
+    @property
+    def forgets(self) -> bool:
+        """Whether a window of the layer's own hides some of the text."""
+        low = torch.finfo(self.mask.dtype).min / 2
+        return not torch.equal(self.mask > low, past(self.mask) > low)
+
 
 def group_layers(model: nn.Module) -> list[GroupLayer]:
     """Return the layers of attention with their key–value groups; ``ValueError`` for a model without."""
@@ -96,6 +102,13 @@ def near(mask: Tensor, window: int, sink: int) -> Tensor:
     place = real.cumsum(-1)
     i = torch.arange(n, device=mask.device)
     return seen & ((i[:, None] - i < window - sink) | (place <= sink)[..., None, :])
+
+
+def past(mask: Tensor) -> Tensor:
+    """The mask without a window of the layer's own: each token of a text reads all that are not later."""
+    low = torch.finfo(mask.dtype).min
+    real = mask.diagonal(dim1=-2, dim2=-1) > low / 2
+    return torch.zeros_like(mask).masked_fill(~(real[..., :, None] & real[..., None, :]).tril(), low)
 
 
 def _attention(module, query, key, value, attention_mask=None, **rest):

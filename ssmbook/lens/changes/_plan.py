@@ -21,7 +21,7 @@ from ssmbook._json import read_json, write_json
 from ssmbook.lens.changes._damage import chosen, copies, late_loss, path_damages, record, state_floor, weights
 from ssmbook.lens.changes._features import fit_features, head_errors, states_output
 from ssmbook.lens.changes._groups import GroupLayer, attending, group_layers, install, near
-from ssmbook.lens.changes._kept import Kept, small_cache
+from ssmbook.lens.changes._kept import Kept, own_window, small_cache
 
 FORMAT = "ssmbook.lens.plan/1"
 _log = logging.getLogger(__name__)
@@ -58,9 +58,11 @@ class Plan:
         "uniform window", "random 0" and so on.
     floor : dict
         Name of a layer -> head -> the share of its squared weights that no recurrence carries with as many
-        states as a window has tokens.
+        states as a window has tokens. Layers that read the whole text by softmax of q · k alone.
     features : dict
         Name of a layer -> "a", "b", "c", "d" of its groups with states.
+    notes : list of str
+        Which layers were not offered states, and why.
     """
 
     model: dict
@@ -74,6 +76,7 @@ class Plan:
     measured: dict[str, dict] = field(default_factory=dict, repr=False)
     floor: dict[str, list[float]] = field(default_factory=dict, repr=False)
     features: dict[str, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+    notes: list[str] = field(default_factory=list)
 
     def _kept(self, model: nn.Module) -> dict[nn.Module, Kept]:
         found, device = group_layers(model), next(model.parameters()).device
@@ -82,6 +85,13 @@ class Plan:
                 f"model must be the one that was planned, {self.model['kind']} with {len(self.forms)} layers "
                 f"of attention; got {type(model).__name__} with {len(found)}, of other names or sizes"
             )
+        for layer in (layer for layer in found if "states" in self.forms[layer.name]):
+            reach = own_window(model, layer.module.layer_idx)
+            if reach is not None and reach < self.tokens:
+                raise ValueError(
+                    f"plan must have no causal states in {layer.name}, whose own window of {reach} tokens is "
+                    f"shorter than the texts of {self.tokens}: states cannot forget; plan again"
+                )
         return {
             layer.module: Kept(
                 self.forms[layer.name], self.sizes, self.sink, self.features.get(layer.name, {})
@@ -101,8 +111,10 @@ class Plan:
     def module(self, model: nn.Module) -> nn.Module:
         """Return a copy of the model that keeps what the plan says, and no more, while it generates.
 
-        The cache that it returns has ``nbytes``. Raises ``ValueError`` for another model, and
-        later for texts with padding.
+        It computes what ``apply`` does, also with padding, where an attention mask says
+        so. The cache that it returns has ``nbytes``. ``save_pretrained`` of the copy saves the model
+        without the plan. Raises ``ValueError`` for another model, and later for a cache that is not
+        its own.
         """
         self._kept(model)
         planned = copy.deepcopy(model)
@@ -148,7 +160,7 @@ class Plan:
         first = f"nats at {self.cache:.0%} of the cache of {self.tokens} tokens"
         lines = [[first, *(f"{name}{'':8}" for name in base)], *([row, *rows[row]] for row in rows)]
         parts = [f"{first:<42}" + "".join(f"{each:>18}" for each in rest) for first, *rest in lines]
-        return "\n".join([*self._who(), *(part.rstrip() for part in parts)])
+        return "\n".join([*self._who(), *self.notes, *(part.rstrip() for part in parts)])
 
     def _who(self) -> list[str]:
         """A line for each form: the layers, or groups of layers, that have it."""
@@ -157,7 +169,7 @@ class Plan:
         for form, _ in reversed(counts.most_common()):
             whole, parts = [], []
             for name, forms in self.forms.items():
-                layer = next((part for part in name.split(".") if part.isdecimal()), name)
+                layer = _number(name)
                 groups = [str(g) for g, each in enumerate(forms) if each == form]
                 if len(groups) == len(forms):
                     whole.append(layer)
@@ -186,6 +198,11 @@ def load_plan(folder: str | Path) -> Plan:
         layer, _, kind = name.rpartition(".")
         features.setdefault(layer, {})[kind] = part
     return Plan(**given, features=features)
+
+
+def _number(name: str) -> str:
+    """The number in the name of a layer, or the name."""
+    return next((part for part in name.split(".") if part.isdecimal()), name)
 
 
 def _mean(values: Tensor) -> str:
@@ -223,7 +240,9 @@ def plan(
     the groups that copying needs most keep all. The others keep a window. With ``states``
     they keep fewer tokens and causal states in as many numbers where these are nearer to
     the layer's own outputs on texts that they were not fitted to: on SmolLM2 that costs
-    less on text and more on copying.
+    less on text and more on copying. States cannot forget, so a layer with a window of its
+    own that is shorter than the texts gets none, and past such a window they go on reading
+    what the layer itself lets go.
 
     Parameters
     ----------
@@ -259,6 +278,8 @@ def plan(
         If the budget is less than windows alone take; if texts are not longer than a window or share 32
         tokens with those held out; for a model without a cache of keys and values, or one whose
         attention does not take a mask; if the folder holds the steps of other texts.
+    TypeError
+        For texts that are no token ids.
     """
     found = group_layers(model)
     fit, test = _demands(model, texts, held_out, (budget, window, sink), seed)
@@ -279,7 +300,9 @@ def plan(
     made.predicted = {name: float(each["damage"][~full].sum()) for name, each in scores.items()}
     first = record(model, found, next(iter(fit.values()))[:1])
     for layer, each in zip(found, first, strict=True):
-        made.floor[layer.name] = state_floor(weights(each["q"], each["k"])[0], window).tolist()
+        if not _reason(each):
+            made.floor[layer.name] = state_floor(weights(each["q"], each["k"])[0], window).tolist()
+    made.notes = _without_states(found, first) if states else []
     nothing = torch.zeros_like(full)
     rows = {"as it is": None, "plan": made, **({"plan, windows alone": alone} if states else {})}
     rows["uniform window"] = compose(model, found, nothing, round(made.cache * n), sink, n)
@@ -348,6 +371,27 @@ def _split(window: int, r: int) -> tuple[int, int]:
     return N, window - -(-N * (r + 1) // (2 * r))
 
 
+def _without_states(found: list[GroupLayer], seen: list[dict[str, Tensor]]) -> list[str]:
+    """A line for each reason why some layers were not offered states."""
+    reasons: dict[str, list[str]] = {}
+    for layer, each in zip(found, seen, strict=True):
+        if why := _reason(each):
+            reasons.setdefault(why, []).append(_number(layer.name))
+    return [
+        f"no states in layer{'s' * (len(names) > 1)} {', '.join(names)}: {why}"
+        for why, names in reasons.items()
+    ]
+
+
+def _reason(seen: dict[str, Tensor]) -> str:
+    """Why a layer gets no states, or nothing."""
+    if not bool(seen["plain"].all()):
+        return "their weights are not softmax of q · k alone"
+    return "their own window is shorter than the texts, and states cannot forget" * bool(
+        seen["forgets"].any()
+    )
+
+
 @torch.no_grad()
 def fit_states(
     model: nn.Module, found: list[GroupLayer], fit: Demands, window: int, sink: int, seed: int,
@@ -375,7 +419,7 @@ def fit_states(
     dict
         Name of a layer -> "a", "b", "c", "d"; "states" and "window" (H,), the errors of its heads on the
         texts that judge; "better" (G,), whether states are nearer. Layers that are not softmax of q · k
-        alone are left out.
+        alone, or have a window of their own shorter than n, are left out.
     """
     train = torch.cat([each[: max(1, len(each) - 1)] for each in fit.values()])
     seen, last = (
@@ -403,7 +447,7 @@ def fit_states(
         return {**p, "better": gain > 0}  # a fit that diverged is not
 
     for place, layer in enumerate(found):
-        if bool(seen[place]["plain"].all()):
+        if not _reason(seen[place]):
             make = lambda place=place: step(place)  # noqa: E731
             results[layer.name] = make() if once is None else once(f"states-{place}", make)
     return results
@@ -434,11 +478,27 @@ class _Steps:
         return {each: value if value.ndim else value.item() for each, value in found.items()}
 
 
+def _ids(name: str, given: Tensor | Demands) -> dict[str, Tensor]:
+    """Texts by demand, which must be token ids."""
+    found = dict(given) if isinstance(given, Mapping) else {"text": given}
+    if "input_ids" in found:
+        raise ValueError(
+            f"{name} must be token ids by demand; got what a tokenizer returns: pass its input_ids"
+        )
+    for each in found.values():
+        if not isinstance(each, Tensor) or each.is_floating_point():
+            what = str(each.dtype) if isinstance(each, Tensor) else type(each).__name__
+            raise TypeError(f"{name} must be a tensor of token ids, or demand -> tensor; got {what}")
+    return {demand: each.long() for demand, each in found.items()}
+
+
 def _demands(model, texts, held_out, sizes, seed) -> tuple[dict, dict]:
     """Texts to decide on and to measure on by demand, checked."""
-    fit, test = (dict(each) if isinstance(each, Mapping) else {"text": each} for each in (texts, held_out))
+    fit = _ids("texts", texts)
     if held_out is None:
         fit, test = ({name: each[start::2] for name, each in fit.items()} for start in (0, 1))
+    else:
+        test = _ids("held_out", held_out)
     if fit.keys() != test.keys():
         raise ValueError(f"held_out must have the demands of texts, {[*fit]}; got {[*test]}")
     given = [*fit.values(), *test.values()]
