@@ -128,6 +128,8 @@ def test_complex_systems_and_gaps():
     Q = torch.linalg.qr(torch.randn(4, 4, generator=gen(0), dtype=lam.dtype)).Q
     modes = Q @ torch.diag(torch.tensor([0.9j, -0.5 + 0.2j, 0.4, 0.7j], dtype=lam.dtype)) @ Q.mH
     turned = System(modes, Q[:, :2] @ B[::2], (Q[:, [0, 2]] @ B[::2] * 1j).mH)
+    assert int(systems.controllability_rank(turned.A, turned.B)) == 2
+    assert int(systems.observability_rank(turned.A, turned.C)) == 2
     small = turned.minimal()
     assert small.N == 1 and torch.allclose(small.lags(6), turned.lags(6), atol=1e-12)
     small = torch.tensor([[1.0], [1e-3]], dtype=F64)
