@@ -35,16 +35,6 @@ def test_batches_and_the_skip_at_lag_zero_only():
             torch.testing.assert_close(M[i, j], System(A[i, j], B[i, j], C[i, j], D[i, j]).lags(11))
 
 
-def test_complex_systems_and_gradients():
-    A, B, C, D = random_system(3, 2, 2, 0.9, 3)
-    phase = torch.exp(torch.tensor(0.7j, dtype=torch.complex128))
-    Z = System(A * phase, B * (1 + 0j), C * (1 + 0j)).lags(7)
-    turned = phase ** torch.arange(7)
-    torch.testing.assert_close(Z, turned[:, None, None] * System(A, B, C).lags(7))
-    inputs = [m.requires_grad_() for m in (A, B, C, D)]
-    assert torch.autograd.gradcheck(lambda a, b, c, e: System(a, b, c, e).lags(6), inputs)
-
-
 def test_empty_lengths_states_and_batches():
     A, B, C, D = random_system(3, 2, 4, 0.9, 4)
     assert System(A, B, C, D).lags(0).shape == (0, 4, 2)

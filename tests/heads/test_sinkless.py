@@ -59,20 +59,6 @@ def test_what_heads_make_is_reached_by_as_many(seed, H, n):
 
 
 @pytest.mark.guards("thm-exact-reach")
-def test_a_block_sign_costs_one_more_head():
-    alpha = stochastic(0, 2, 5)
-    V = torch.tensor([[[2.0]], [[-1.0]]], dtype=F64)
-    W = blocks_of(alpha, V)
-    assert (W > 0).any() and (W < 0).any()
-    reach = sinkless_count(W)
-    assert reach == 2 and reach.evidence.k == 1
-    check_sinkless(sinkless_heads(W), W)
-    W = blocks_of(alpha, V.abs())
-    assert sinkless_count(W) == 1
-    check_sinkless(sinkless_heads(W), W)
-
-
-@pytest.mark.guards("thm-exact-reach")
 def test_zero_and_one_token():
     zero = torch.zeros(4, 2, 2, dtype=F64)
     assert sinkless_count(zero) == 0 and sinkless_heads(zero).H == 0
