@@ -120,6 +120,11 @@ def future(n):
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
+def causal_softmax(*shape, seed=0, scale=1.0):
+    """Coefficients (..., n, n) of causal heads with random scores."""
+    return (scale * randn(*shape, seed=seed)).masked_fill(future(shape[-1]), -torch.inf).softmax(-1)
+
+
 def rank(matrix):
     return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import F64, cut, randn
+from helpers import F64, causal_softmax, cut, randn
 
 from ssmbook import lens, maps
 from ssmbook.operators import DenseOperator, DiagonalOperator, FactorizedOperator
@@ -306,17 +306,8 @@ def test_frozen_coefficients_are_those_of_their_text(build, ids):
     assert relative(moved, by_hand) < 1e-5 < relative(moved, logits(model, other))
 
 
-def causal_coefficients(*shape, seed=0):
-    return (
-        randn(*shape, seed=seed)
-        .mul(2)
-        .masked_fill(torch.ones(shape[-2:]).triu(1) > 0, -torch.inf)
-        .softmax(-1)
-    )
-
-
 def test_states_are_ranks_between_past_and_future():
-    alpha = causal_coefficients(4, 24, 24)
+    alpha = causal_softmax(4, 24, 24, scale=2.0)
     for first in (True, False):
         for eps in (0.0001, 0.01, 0.2):
             wanted = []
@@ -339,7 +330,7 @@ def test_states_are_ranks_between_past_and_future():
 @pytest.mark.parametrize("states", [1, 3, 8])
 def test_a_truncated_head_is_truncated_once(states):
     """That it has these states and how little it misses is checked on *how-many-states*."""
-    alpha = causal_coefficients(3, 20, 20)
+    alpha = causal_softmax(3, 20, 20, scale=2.0)
     found = lens.truncate(states).coefficients(alpha)
     again = lens.truncate(states).coefficients(found)
     torch.testing.assert_close(again, found, rtol=1e-6, atol=1e-7)
@@ -356,7 +347,7 @@ def test_compiled_truncation_drops_what_eigenvectors_say(n, states):
     faded = (randn(2, n, 3) @ randn(2, n, 3, seed=1).mT).tril()
     sink = torch.nn.functional.pad(torch.ones(2, n, 1, dtype=F64), (0, n - 1))
     fall = (torch.exp(-2.0 * torch.arange(n, dtype=F64))[:, None] * randn(2, n, n)).tril()
-    for alpha in (causal_coefficients(2, n, n), faded, sink, fall):
+    for alpha in (causal_softmax(2, n, n, scale=2.0), faded, sink, fall):
         alpha = torch.stack([alpha, alpha.flip(0)])
         wanted = lens.truncate(states).coefficients(alpha.clone().requires_grad_()).detach()
         found = lens.truncate(states).coefficients(alpha)
