@@ -38,6 +38,7 @@ def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     assert torch.equal(batch[1], 2 * H)
 
 
+@pytest.mark.guards("thm-realization")
 @given(N=st.integers(1, 8), d=st.integers(1, 3), p=st.integers(1, 3), seed=st.integers(0, 10**6))
 @settings(max_examples=40, deadline=None)
 def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
