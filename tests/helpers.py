@@ -57,6 +57,16 @@ def random_system(N, d, p, rho, seed, batch=()):
     return A * (rho / torch.linalg.eigvals(A).abs().amax(-1))[..., None, None], B, C, D
 
 
+def plain_lags(system, n):
+    """The lags of a system by the plain recurrence."""
+    A, B, C, D = system
+    found, state = [], B
+    for tau in range(n):
+        found.append(C @ state + (D if tau == 0 and D is not None else 0))
+        state = A @ state
+    return torch.stack(found, -3)
+
+
 def in_another_basis(A, B, C, generator):
     """The same system with its states mixed, and the condition number of the mixing."""
     T = torch.eye(len(A), dtype=F64) + 0.1 * torch.randn(A.shape, generator=generator, dtype=F64)
@@ -108,6 +118,11 @@ def toeplitz(M):
 
 def future(n):
     return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+def causal_softmax(*shape, seed=0, scale=1.0):
+    """Coefficients (..., n, n) of causal heads with random scores."""
+    return (scale * randn(*shape, seed=seed)).masked_fill(future(shape[-1]), -torch.inf).softmax(-1)
 
 
 def rank(matrix):

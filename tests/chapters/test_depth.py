@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from helpers import F64, randn
+from helpers import randn
 
 from headsandstates.chapters.gates_and_depth.stacks import residual_depth_span, residual_stack_operator
-from ssmbook.operators import FactorizedOperator, LagOperator
-from ssmbook.systems import System
+from ssmbook.operators import FactorizedOperator
 
 
 def stack(L, H, p, n, *, shared=False):
@@ -43,24 +42,8 @@ def test_the_expansion_is_the_composition_of_the_layers():
 
 
 @pytest.mark.guards("prop-depth-heads")
-def test_shared_maps_are_capped_by_the_minimal_polynomial():
-    alpha, V = stack(5, 1, 2, 8, shared=True)
-    assert dense_rank(alpha, V) == residual_depth_span(5, 1, 2, shared=True) == 2
-    assert residual_depth_span(5, 1, 9, shared=True) == 6 and residual_depth_span(5, 1, 9) == 32
-    assert residual_depth_span(2, 3, 9, shared=True) == 13 and residual_depth_span(2, 3, 9) == 16
-
-
-@pytest.mark.guards("prop-depth-heads")
 def test_reaching_a_rank_is_not_representing_every_operator_of_it():
     # Two residual single-head layers reach rank 4, but every such operator has the same fourth head: the
     # coefficient of V_2 V_1 is A_2 A_1, so over strictly causal A_2, A_1 on n = 2 tokens it vanishes.
     alpha, V = randn(2, 1, 2, 2, seed=4).tril(-1), randn(2, 1, 3, 3, seed=5)
     assert dense_rank(alpha, V) == 2 < residual_depth_span(2, 1, 3)
-
-
-@pytest.mark.guards("prop-doubling-heads")
-def test_a_register_needs_all_of_its_layers():
-    register = torch.diag(torch.ones(7, dtype=F64), -1)
-    eye = torch.eye(8, dtype=F64)
-    k = LagOperator(System(register, eye, eye).lags(8)).interaction_rank()
-    assert residual_depth_span(2, 1, 8) < k == residual_depth_span(3, 1, 8)

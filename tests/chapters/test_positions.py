@@ -1,36 +1,11 @@
 """What position schemes leave out, by other routes: brute force, foreign code, exact cases."""
 
-import itertools
-
 import pytest
 import torch
 from helpers import F64, randn
 from scipy.optimize import brentq
 
 from headsandstates.chapters.positions import schemes
-from headsandstates.exercises.grading import find
-
-
-@pytest.mark.guards("thm-bag")
-def test_the_floor_of_a_bag_is_the_spread_over_all_orders_of_the_past():
-    """For independent tokens of covariance I it is enough to average the operators over permutations."""
-    M = randn(5, 2, 3)
-    floor = 0.0
-    for i in range(1, len(M)):
-        orders = torch.stack([M[list(order)] for order in itertools.permutations(range(1, i + 1))])
-        floor += orders.var(0, unbiased=False).sum()
-    share = floor / sum((M[: i + 1] ** 2).sum() for i in range(len(M)))
-    torch.testing.assert_close(find("positions/bag-share").right(M), share)
-
-
-@pytest.mark.guards("prop-values-read-positions")
-def test_two_sinkless_heads_equal_a_scalar_system_within_the_bound_alone():
-    m, x = torch.tensor([-2.0, 0.7, 0.4, -1.5, 0.9], dtype=F64), randn(5, seed=1).clamp(-1, 1)
-    layer, *_ = schemes.two_sinkless_heads(m, bound=1.0)
-    y, weights = layer(x)
-    assert weights.min() > 0
-    torch.testing.assert_close(y, torch.stack([m[: i + 1].flip(0) @ x[: i + 1] for i in range(5)]))
-    assert layer(1e4 * x)[1].min() < 0
 
 
 @pytest.mark.guards("prop-values-read-positions")

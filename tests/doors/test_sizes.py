@@ -52,6 +52,7 @@ REFUSED = {  # the words of the error, and the call
     "coefficients must be one of fixed, .*; got 'hard'": lambda: heads.head_count(
         System(ONE, ONE, ONE), 3, "hard"
     ),
+    "n must be at least 1; got 0": lambda: heads.softmax_heads(System(ONE, ONE, ONE), 0),
     "log must be True or False; got int": lambda: scans.diagonal_scan(ONE, ONE, log=1),
     "H must be at least 0; got -1": lambda: operators.DenseOperator(torch.ones(1, 1, 1, 1)).floor(-1),
     "heads must be at least 1; got 0": lambda: operators.sketch(

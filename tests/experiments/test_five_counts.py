@@ -8,19 +8,14 @@ from helpers import F64, clock, gen, randn, rotation
 
 from headsandstates.chapters.how_many_heads_really.border import (
     jordan_approximation,
-    jordan_lags,
     jordan_pair,
 )
 from headsandstates.chapters.how_many_heads_really.five_counts import (
     cone_error,
-    equal_row_operator,
-    fit_rank_one_heads,
     fit_softmax_heads,
     half_plane_floor,
 )
 from headsandstates.experiments.students import fit_class
-from ssmbook.heads import head_count, sinkless_plateau
-from ssmbook.operators import DenseOperator
 
 
 @pytest.mark.parametrize("sink", [True, False])
@@ -32,23 +27,6 @@ def test_another_optimizer_ends_at_the_same_error(sink):
     assert (fit.curve.diff() <= 0).all() and len(fit.curve) == len(fit.largest)
 
 
-@pytest.mark.guards("prop-plateau")
-@pytest.mark.parametrize("seed", range(3))
-def test_sinkless_fits_reach_the_plateau_and_never_cross_it(seed):
-    M = clock(n=12)
-    floor = sinkless_plateau(M).relative
-    curve = fit_softmax_heads(M, 5, sink=False, generator=gen(seed)).curve
-    assert floor * (1 - 1e-9) <= curve[-1] < 1.05 * floor
-
-
-@pytest.mark.guards("thm-sink-count")
-def test_two_sink_heads_stay_above_the_half_plane_floor_and_three_do_not():
-    M = clock(n=20)
-    floor = half_plane_floor(M)
-    assert fit_softmax_heads(M, 2, sink=True, steps=400).curve[-1] > floor
-    assert fit_softmax_heads(M, 3, sink=True, starts=3).curve[-1] < 1e-4
-
-
 @pytest.mark.parametrize("rho", [1.0, 0.9, 1.1])
 def test_half_plane_floor_against_cones_of_two(rho):
     M = clock(rho=rho, n=11)
@@ -58,16 +36,6 @@ def test_half_plane_floor_against_cones_of_two(rho):
     opposite = math.pi - 1e-3  # almost
     nearly = [cone_error(M, torch.stack([rotation(phi), rotation(phi + opposite)])) for phi in angles]
     assert floor <= min(nearly) < 1.01 * floor
-
-
-@pytest.mark.guards("prop-rank-limited", "prop-border-rank")
-def test_rank_one_fits():
-    turning, jordan = clock(n=10), jordan_lags(0.5, 8)
-    assert fit_rank_one_heads(turning, 3).curve[-1] < 1e-20
-    assert fit_rank_one_heads(turning, 2).curve[-1] > 0.05
-    assert fit_rank_one_heads(jordan, 3).curve[-1] < 1e-20
-    two = fit_rank_one_heads(jordan, 2)
-    assert two.curve[-1] < 1e-6 and two.largest[-1] > 3 * two.largest[0]
 
 
 def test_cone_error_by_hand():
@@ -87,12 +55,3 @@ def test_the_pair_of_poles_is_one_order_better_than_the_one_sided_family():
         assert coarse.relative_error / fine.relative_error == pytest.approx(10**order, rel=0.1)
         largest, smaller = (each.coefficients.abs().max() for each in (fine, coarse))
         assert float(largest / smaller) == pytest.approx(10, rel=0.1)
-
-
-@pytest.mark.guards("thm-exact-reach")
-@pytest.mark.parametrize(("k", "signed"), [(1, False), (3, False), (1, True), (4, True)])
-def test_equal_row_operators_are_in_reach(k, signed):
-    W = equal_row_operator(k, 7, signed=signed, generator=gen())
-    assert DenseOperator(W).interaction_rank() == k
-    assert torch.allclose(W.sum(1), W.sum(1)[:1].expand(7, 2, 3))
-    assert head_count(W, coefficients="sinkless") == k + signed

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from helpers import F64, gen, like, tokens
@@ -103,31 +102,3 @@ def test_a_residual_layer_can_be_undone():
     x = bench.undo_residual(layer, u)
     assert torch.allclose(x + layer(x).detach(), u, atol=1e-9)
     assert torch.equal(layer.system.lags(6).detach(), before)
-
-
-def last_output(x, K, Q, V):
-    scores = x @ K.T @ (Q @ x[-1]) / math.sqrt(len(K))
-    weights = np.exp(scores - scores.max())
-    return weights / weights.sum() @ x @ V.T
-
-
-@pytest.mark.guards("thm-trade-off")
-def test_one_long_token_keeps_the_whole_gradient_of_a_head():
-    """By finite differences in numpy, also for value maps of rank one and for W_K = -W_Q."""
-    rng, h = np.random.default_rng(7), 1e-6
-    for trial in range(30):
-        d, p, width = rng.integers(1, 6, 3)
-        K, Q = rng.standard_normal((2, width, d))
-        V = rng.standard_normal((p, d))
-        V = V[:, :1] * V[:1] if trial % 5 == 0 else V
-        Q = -K if trial % 7 == 0 else Q
-        w = rng.standard_normal(d)
-        pull = K.T @ Q @ w / math.sqrt(width)
-        sizes = []
-        for distance in (1, 2, 4, 8, 16, 24):
-            x = np.vstack([w + 22 / (pull @ pull) * pull, *[w] * distance])
-            steps = [np.vstack([h * unit, np.zeros((distance, d))]) for unit in np.eye(d)]
-            columns = [(last_output(x + s, K, Q, V) - last_output(x - s, K, Q, V)) / (2 * h) for s in steps]
-            sizes.append(np.linalg.norm(np.stack(columns, 1), 2))
-        assert sizes[-1] / max(sizes) > 1 - 1e-4
-        assert sizes[-1] == pytest.approx(np.linalg.norm(V, 2), rel=1e-3)

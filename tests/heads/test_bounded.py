@@ -55,18 +55,6 @@ def test_heads_are_the_system_for_awkward_inputs_and_keep_their_bound(seed, p, d
 
 
 @pytest.mark.guards("prop-bounded-heads")
-@pytest.mark.parametrize("a", ALGEBRAS)
-def test_unit_multiplications_keep_lengths_and_are_orthogonal(a):
-    V = bounded_heads(torch.zeros(1, a, a, dtype=F64), algebra=a).V
-    assert V.shape == (a, a, a) and torch.equal(V[0], torch.eye(a, dtype=F64))
-    gram = torch.einsum("apd,bpe->abde", V, V)
-    eye = torch.eye(a, dtype=F64)
-    assert torch.equal(gram + gram.transpose(2, 3), 2 * torch.einsum("ab,de->abde", eye, eye))
-    if a == 2:
-        assert V[1].tolist() == [[0, -1], [1, 0]]
-
-
-@pytest.mark.guards("prop-bounded-heads")
 @pytest.mark.parametrize(
     "p,d,a", [(2, 2, 1), (3, 3, 1), (4, 4, 1), (2, 5, 1), (4, 6, 2), (6, 6, 2), (3, 7, 4)]
 )
@@ -200,20 +188,11 @@ def test_one_map_fewer_than_the_lower_bound_leaves_a_direction_out(p, d, r):
 
 
 @pytest.mark.guards("prop-token-heads")
-def test_five_small_lags_in_every_class_and_width():
-    units = torch.eye(4, dtype=F64).reshape(4, 2, 2)
-    M = torch.cat([units, -units.sum(0, keepdim=True)])
-    counts = {
-        name: [head_count(M, coefficients=name, value_rank=r).short for r in (2, 1)]
-        for name in ("fixed", "softmax", "sinkless", "any", "any softmax", "pairwise")
-    }
-    assert counts == {
-        "fixed": ["4", "4"], "softmax": ["5", "5"], "sinkless": ["none", "none"],
-        "any": ["2", "3"], "any softmax": ["3", "4"], "pairwise": ["2", "2"],
-    }  # fmt: skip
-    # Without the fifth lag nothing surrounds zero, and positive weights may cost nothing.
-    assert head_count(M[:4], coefficients="any softmax").short == "2 to 3"
-    assert head_count(M[:4], coefficients="softmax", value_rank=1).short == "4 to 5"
+def test_four_small_lags_leave_open_what_a_fifth_settles():
+    M = torch.eye(4, dtype=F64).reshape(4, 2, 2)
+    # Nothing surrounds zero, and positive weights may cost nothing; the page adds minus their sum.
+    assert head_count(M, coefficients="any softmax").short == "2 to 3"
+    assert head_count(M, coefficients="softmax", value_rank=1).short == "4 to 5"
 
 
 @pytest.mark.guards("prop-token-heads")

@@ -34,26 +34,6 @@ def test_bounds_similarity_and_exactness(seed, N, p, d, n):
     assert heads.H == found and (y - target).norm() <= 1e-12 * size * (target.norm() + M.norm())
 
 
-@pytest.mark.guards("thm-pairwise-count")
-@pytest.mark.parametrize(
-    "case,k,count", [("rotation", 2, 2), ("one row", 3, 1), ("one column", 3, 3), ("common kernel", 2, 1)]
-)
-def test_named_cases(case, k, count):
-    g = gen(0)
-    if case == "rotation":
-        A = torch.tensor([[3.0, -4.0], [4.0, 3.0]], dtype=F64)
-        M = System(A, torch.eye(2, dtype=F64), torch.eye(2, dtype=F64)).lags(6)
-    elif case == "one row":
-        M = torch.randn(6, 1, 3, generator=g, dtype=F64)
-    elif case == "one column":
-        M = torch.randn(6, 3, 1, generator=g, dtype=F64)
-    else:
-        M = torch.zeros(2, 3, 3, dtype=F64)
-        M[0, 0, 0] = M[1, 0, 1] = 1
-    found = pairwise_head_count(M)
-    assert (found.evidence.k, found) == (k, count)
-
-
 def test_pairwise_heads_take_fewer_tokens_and_any_size_of_them():
     M = System(*random_system(6, 4, 3, 0.9, 2)[:3]).lags(12)
     heads, x = pairwise_heads(M), randn(5, 4)

@@ -101,20 +101,6 @@ def test_the_interval_closes(poles, n0):
 
 
 @pytest.mark.guards("prop-eigenvalue-test")
-@pytest.mark.parametrize(
-    "A, counts, n0",
-    [
-        (torch.tensor([[-0.5, 1], [0, -0.5]], dtype=F64), [1, 2, 3], 3),
-        (torch.diag(torch.ones(2, dtype=F64), 1), [1, 2, 3, 4, 4], 4),
-    ],
-)
-def test_multiplicity_and_delay_enter_the_bounds(A, counts, n0):
-    test = eigenvalue_test(seen(A))
-    assert (test.n0_low, test.n0_high) == (n0, n0)
-    assert [softmax_count(seen(A).lags(n + 1)) for n in range(len(counts))] == counts
-
-
-@pytest.mark.guards("prop-eigenvalue-test")
 def test_positive_pole_without_independence_decides_nothing():
     ones, C = torch.ones(2, 1, dtype=F64), torch.tensor([[1.0, 2]], dtype=F64)
     test = eigenvalue_test(System(diagonal(1.0, -1.0), ones, C))

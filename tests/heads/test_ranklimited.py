@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import EYE, F64, diagonal, gen, randn, random_system, rotation, seen
+from helpers import F64, diagonal, gen, randn, random_system, rotation, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headsandstates.chapters.how_many_heads_really.border import jordan_approximation, jordan_lags
 from ssmbook.heads import head_count
 from ssmbook.systems import System
 
@@ -50,36 +49,6 @@ def test_bounds_are_ordered_and_the_construction_is_the_system(seed, N, p, d, r,
         assert upper <= N + pairs
     clustered = System(0.3 * torch.eye(N, dtype=F64) + 1e-3 * A, *system[1:]).lags(n)
     assert max(lower_bounds(clustered, r).values()) <= N + pairs
-
-
-@pytest.mark.guards("prop-rank-limited")
-@pytest.mark.parametrize("theta", [0.1, 0.7, 1.5, 3.0])
-def test_rotation_needs_three_rank_one_heads(theta):
-    turn = seen(0.9 * rotation(theta))
-    for n in (2, 3, 12):
-        assert check(turn.lags(n), 1) == (3, 3) and check(turn.lags(n), 2) == (2, 2)
-    assert check(turn.lags(1), 1) == (2, 2)
-    half = seen(-0.9 * EYE).lags(5)
-    assert check(half, 1) == (2, 2) and check(half, 2) == (1, 1)
-
-
-@pytest.mark.guards("prop-rank-limited")
-@pytest.mark.parametrize(
-    "real,pairs",
-    [
-        ([0.9, 0.4], []),
-        ([0.9], [(0.8, 1.0)]),
-        ([0.9, 0.3], [(0.8, 1.0), (0.7, 2.0)]),
-        ([], [(0.9, 0.5), (0.8, 1.2)]),
-    ],
-)
-def test_modes_are_counted_exactly_where_input_and_output_see_all_states(real, pairs):
-    N = len(real) + 2 * len(pairs)
-    for p, d in ((N, N), (N + 1, N + 2)):
-        M = System(*modal_system(real, pairs, p, d)).lags(2 * N + 3)
-        wanted = len(real) + 3 * len(pairs)
-        assert check(M, 1) == (wanted, wanted)
-        assert check(M, 2) == (N, N)
 
 
 @pytest.mark.guards("prop-rank-limited")
@@ -146,25 +115,6 @@ def test_every_lower_bound_is_the_reason_somewhere():
         assert bounds.pop("tensor rank") == 4 and max(bounds.values()) == 3
     pencil[1] = diagonal(1.0, 2.0, 3.0)
     assert check(pencil, 1) == (3, 3)
-
-
-@pytest.mark.guards("prop-border-rank")
-@pytest.mark.parametrize("rho", [0.5, -0.25, 1.0])
-def test_jordan_block_has_rank_three_and_border_rank_two(rho):
-    A = torch.tensor([[rho, 1.0], [0, rho]], dtype=F64)
-    M = jordan_lags(rho, 9)
-    assert torch.allclose(M, seen(A).lags(9), atol=1e-15)
-    assert check(M, 1) == (3, 3)
-    errors, sizes = [], []
-    for epsilon in (1e-1, 1e-2, 1e-3, 1e-4):
-        heads = jordan_approximation(rho, epsilon, 9)
-        assert [int(torch.linalg.matrix_rank(V)) for V in heads.V] == [1, 1]
-        lags = torch.einsum("hn,hpd->npd", heads.coefficients, heads.V)
-        assert heads.relative_error == pytest.approx(float((lags - M).norm() / M.norm()))
-        errors.append(heads.relative_error)
-        sizes.append(float(heads.coefficients.abs().max()))
-    assert errors[3] < 1e-3 and all(4 < a / b < 40 for a, b in zip(errors, errors[1:], strict=False))
-    assert all(b > 4 * a for a, b in zip(sizes, sizes[1:], strict=False))
 
 
 def test_each_construction_is_the_best_somewhere():

@@ -60,6 +60,17 @@ def logits(model, texts, **given):
     return model(texts, use_cache=False, **given).logits
 
 
+@torch.no_grad()
+def in_pieces(planned, texts, pieces):
+    """Logits of texts that come piece by piece, and the cache at their end."""
+    cache, got = None, []
+    for piece in texts.split(pieces, 1):
+        out = planned(piece, past_key_values=cache)
+        cache = out.past_key_values
+        got.append(out.logits)
+    return torch.cat(got, 1), cache
+
+
 def of_forms(model, full, window=16, fitted=None):
     found = _groups.group_layers(model)
     return _plan.compose(model, found, torch.tensor(full), window, 4, N, fitted)
@@ -279,13 +290,9 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
     texts = ids(2, N, seed=9)
     with made.apply(model):
         wanted = logits(model, texts)
-    planned, cache, got = made.module(model), None, []
-    with torch.no_grad():
-        for piece in texts.split(pieces, 1):
-            out = planned(piece, past_key_values=cache)
-            cache = out.past_key_values
-            got.append(out.logits)
-    assert torch.allclose(torch.cat(got, 1), wanted, atol=1e-3)
+    planned = made.module(model)
+    got, cache = in_pieces(planned, texts, pieces)
+    assert torch.allclose(got, wanted, atol=1e-3)
     r, features = 6, 12 * 7
     numbers = 2 * 2 * r * N + 16 * 2 * r + 3 * (made.sizes["states"] * 2 * r + features)
     assert cache.nbytes == 4 * 2 * numbers  # float32, two texts
@@ -440,14 +447,10 @@ def test_a_layer_with_a_window_of_its_own_keeps_no_more_than_that(language, fami
         made = of_forms(model, full, window)
         with made.apply(model):
             wanted = logits(model, texts)
-        planned, cache, got = made.module(model), None, []
+        got, cache = in_pieces(made.module(model), texts, (7, 30, *[1] * 11))
         with torch.no_grad():
-            for piece in texts.split((7, 30, *[1] * 11), 1):
-                out = planned(piece, past_key_values=cache)
-                cache = out.past_key_values
-                got.append(out.logits)
             own = model(texts, use_cache=True).past_key_values
-        assert torch.allclose(torch.cat(got, 1), wanted, atol=1e-3)
+        assert torch.allclose(got, wanted, atol=1e-3)
         whole = sum(layer.keys.nbytes + layer.values.nbytes for layer in own.layers)
         assert cache.nbytes == whole if all(full) else cache.nbytes < whole
 
@@ -572,16 +575,8 @@ def test_the_command_plans_and_goes_on(language, tmp_path, capsys, caplog, monke
     tokenizer = transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "text").write_text(" ".join(letters[5 + int(each)] for each in ids(400) % 26), "utf-8")
-    command = [
-        "plan",
-        str(tmp_path / "model"),
-        "--budget",
-        "0.6",
-        "--text",
-        str(tmp_path / "text"),
-        "--tokens",
-    ]
-    command += ["48", "--texts", "4", "--window", "16", "--out", str(tmp_path / "out")]
+    monkeypatch.chdir(tmp_path)
+    command = "plan model --budget 0.6 --text text --tokens 48 --texts 4 --window 16 --out out".split()
     assert run_lens(command) == 0
     said, steps = capsys.readouterr().out, caplog.messages
     assert "uniform window" in said and lens.load_plan(tmp_path / "out").cache <= 0.6

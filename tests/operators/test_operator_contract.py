@@ -91,6 +91,7 @@ def test_gradients_flow_and_stop_where_they_should(kind):
     assert not (scale * W).detach().to_dense().requires_grad
 
 
+@pytest.mark.guards("thm-nearest-heads")
 def test_ranks_and_spans_are_those_of_the_blocks(kind):
     W, _ = kind.operator((2,), 3)
     dense = W.to_dense()

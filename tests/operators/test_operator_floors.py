@@ -39,7 +39,7 @@ def test_the_floor_is_the_tail_of_the_spectrum(kind):
     assert bool((curve[..., 1:] <= curve[..., :-1]).all()) and bool((curve[..., -1] == 0).all())
 
 
-@pytest.mark.guards("thm-head-floor")
+@pytest.mark.guards("thm-head-floor", "thm-kronecker", "prop-epsilon-heads")
 def test_the_best_heads_miss_the_floor(kind):
     W, _ = kind.operator((2,))
     curve = W.floor()

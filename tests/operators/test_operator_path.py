@@ -63,6 +63,7 @@ def test_by_default_it_reproduces_maps_that_sixteen_nodes_do_not(name, scale, ba
     assert bool((miss <= 1e-6 * torch.maximum(*map(torch.linalg.matrix_norm, (y, F(0.5 * x))))).all())
 
 
+@pytest.mark.guards("thm-path-operator")
 @settings(max_examples=20, deadline=None)
 @given(at=st.floats(0.01, 0.99), jump=st.floats(0.1, 10.0), scale=st.floats(0.1, 30.0))
 def test_a_kink_anywhere_on_the_ray_is_found(at, jump, scale):

@@ -26,6 +26,7 @@ def near(got, want, tolerance=1e-12):
     return float((got - want).abs().max()) <= tolerance * max(1.0, float(want.abs().max()))
 
 
+@pytest.mark.guards("prop-zoh")
 @pytest.mark.parametrize("method", METHODS[:3])
 @pytest.mark.parametrize(("N", "d", "delta"), [(1, 1, 0.3), (7, 5, 0.01), (17, 3, 0.5)])
 def test_steps_are_those_of_scipy(method, N, d, delta):

@@ -38,6 +38,7 @@ def test_hankel_blocks_are_the_lag_operators_and_factor_through_the_state():
     assert torch.equal(batch[1], 2 * H)
 
 
+@pytest.mark.guards("thm-realization")
 @given(N=st.integers(1, 8), d=st.integers(1, 3), p=st.integers(1, 3), seed=st.integers(0, 10**6))
 @settings(max_examples=40, deadline=None)
 def test_ho_kalman_reproduces_lags_and_poles(N, d, p, seed):
@@ -128,6 +129,8 @@ def test_complex_systems_and_gaps():
     Q = torch.linalg.qr(torch.randn(4, 4, generator=gen(0), dtype=lam.dtype)).Q
     modes = Q @ torch.diag(torch.tensor([0.9j, -0.5 + 0.2j, 0.4, 0.7j], dtype=lam.dtype)) @ Q.mH
     turned = System(modes, Q[:, :2] @ B[::2], (Q[:, [0, 2]] @ B[::2] * 1j).mH)
+    assert int(systems.controllability_rank(turned.A, turned.B)) == 2
+    assert int(systems.observability_rank(turned.A, turned.C)) == 2
     small = turned.minimal()
     assert small.N == 1 and torch.allclose(small.lags(6), turned.lags(6), atol=1e-12)
     small = torch.tensor([[1.0], [1e-3]], dtype=F64)

@@ -1,35 +1,21 @@
 """The system as a noun: what it refuses, what it keeps, and how it meets scipy and python-control."""
 
 import control
+import helpers
 import numpy as np
 import pytest
 import scipy.signal
 import torch
-from helpers import F64
+from helpers import F64, plain_lags
 
 from headsandstates.chapters.gradient_highway import decay
 from ssmbook import heads, maps
 from ssmbook.systems import System
 
 
-def random_system(N=3, d=2, p=4, *, skip=True, batch=(), seed=0, dtype=F64):
-    generator = torch.Generator().manual_seed(seed)
-    draw = [
-        torch.randn(*batch, *shape, generator=generator, dtype=dtype)
-        for shape in ((N, N), (N, d), (p, N), (p, d))
-    ]
-    draw[0] = draw[0] * 0.3
-    return System(*(draw if skip else draw[:3]))
-
-
-def lags(system, n):
-    """The naive lags, written here once more."""
-    A, B, C, D = system
-    found, state = [], B
-    for tau in range(n):
-        found.append(C @ state + (D if tau == 0 and D is not None else 0))
-        state = A @ state
-    return torch.stack(found, dim=-3)
+def random_system(N=3, d=2, p=4, *, skip=True, batch=()):
+    parts = helpers.random_system(N, d, p, 0.5, 0, batch)
+    return System(*(parts if skip else parts[:3]))
 
 
 def test_sizes_and_parts():
@@ -94,10 +80,10 @@ def test_lags_are_those_of_scipy(name):
     """scipy's own simulation of an impulse, for invertible and for singular state matrices."""
     foreign = scipy.signal.StateSpace(*scipy.signal.tf2ss(*FILTERS[name]), dt=1)
     wanted = scipy.signal.dimpulse(foreign, n=40)[1][0]
-    found = lags(System.from_scipy(foreign), 40)[:, :, 0].numpy()
+    found = plain_lags(System.from_scipy(foreign), 40)[:, :, 0].numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-12 * abs(wanted).max())
     ratio = scipy.signal.TransferFunction(*FILTERS[name], dt=1)  # has no matrices, and is asked for them
-    np.testing.assert_allclose(lags(System.from_scipy(ratio), 40)[:, :, 0].numpy(), found, atol=1e-10)
+    np.testing.assert_allclose(plain_lags(System.from_scipy(ratio), 40)[:, :, 0].numpy(), found, atol=1e-10)
 
 
 @pytest.mark.parametrize("singular", [False, True])
@@ -111,13 +97,13 @@ def test_many_channels_there_and_back(singular):
     u = np.random.default_rng(0).standard_normal((25, 3))
     simulated = scipy.signal.dlsim(foreign, u)[1]
     ours = torch.zeros(25, 2, dtype=F64)
-    for tau, lag in enumerate(lags(system, 25)):
+    for tau, lag in enumerate(plain_lags(system, 25)):
         ours[tau:] += torch.as_tensor(u[: 25 - tau]) @ lag.mT
     np.testing.assert_allclose(simulated, ours.numpy(), atol=1e-12)
     back = System.from_scipy(foreign)
     assert back.dt == 0.5
     assert back.N == (7 if singular else 4)
-    torch.testing.assert_close(lags(back, 30), lags(system, 30), atol=1e-11, rtol=0)
+    torch.testing.assert_close(plain_lags(back, 30), plain_lags(system, 30), atol=1e-11, rtol=0)
 
 
 def test_parameters_half_precision_and_mere_shapes_are_answered():
@@ -195,7 +181,7 @@ def test_a_system_of_python_control_answers_as_it_does_there(singular, dt):
     foreign = control.ss(A, B, C, D, dt)
     u = np.random.default_rng(0).standard_normal((3, 20))
     wanted = control.forced_response(foreign, U=u).outputs
-    found = lags(System.from_control(foreign), 20).numpy()
+    found = plain_lags(System.from_control(foreign), 20).numpy()
     ours = sum(found[tau] @ np.pad(u, ((0, 0), (tau, 0)))[:, :20] for tau in range(20))
     np.testing.assert_allclose(ours, wanted, atol=1e-11)
 
@@ -203,7 +189,7 @@ def test_a_system_of_python_control_answers_as_it_does_there(singular, dt):
 def test_a_ratio_of_python_control_is_asked_for_its_matrices():
     ratio = control.tf([1.0, 2.0], [1.0, 0.5, 0.06], True)  # (z + 2) / (z^2 + z/2 + 3/50)
     wanted = scipy.signal.lfilter([0.0, 1.0, 2.0], [1.0, 0.5, 0.06], np.eye(1, 15)[0])
-    np.testing.assert_allclose(lags(System.from_control(ratio), 15).flatten(), wanted, atol=1e-13)
+    np.testing.assert_allclose(plain_lags(System.from_control(ratio), 15).flatten(), wanted, atol=1e-13)
 
 
 def test_hidden_states_are_dropped_and_the_skip_stays():
@@ -216,6 +202,6 @@ def test_hidden_states_are_dropped_and_the_skip_stays():
     )
     small = wide.minimal()
     assert small.N == 3
-    torch.testing.assert_close(small.lags(12), lags(system, 12))
+    torch.testing.assert_close(small.lags(12), plain_lags(system, 12))
     assert system.is_stable() and not wide.replace(A=2 * wide.A).is_stable()
     torch.testing.assert_close(wide.spectral_radius(), torch.tensor(0.7, dtype=F64))
