@@ -1,4 +1,4 @@
-"""Sphinx extension: ``{api-reference} folder`` for the public names of one folder of the library, with links.
+"""``{api-reference} folder`` for the public names of one folder of the library, with links.
 
 ``{api-overview} folder`` has one line for each of them, which leads there, and so do the names in the cells.
 Sphinx's autosummary and autodoc do the work. This extension gives them the names, and turns the docstrings,
@@ -177,10 +177,8 @@ def imported_names(code, entries):
     return names
 
 
-def link_code(app, exception):
+def link_code(app):
     """Where a cell first uses a name of the library, link it to its entry."""
-    if exception is not None or app.builder.format != "html":
-        return
     entries = app.env.domains["py"].objects
 
     def link(use, docname, names, seen):
@@ -205,13 +203,3 @@ def link_code(app, exception):
         if 'class="code-link"' not in text:  # from an earlier build
             linked = _CODE.sub(partial(link_cell, docname=docname, names=names), text)
             page.write_text(linked, encoding="utf-8")
-
-
-def setup(app):
-    app.add_directive("api-reference", ApiReference)
-    app.add_directive("api-overview", ApiOverview)
-    app.connect("autodoc-skip-member", skip_member)
-    app.connect("autodoc-process-docstring", process_docstring)
-    app.connect("env-before-read-docs", read_codes)
-    app.connect("build-finished", link_code)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,7 +2,7 @@
 
 import re
 from copy import copy
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -64,14 +64,3 @@ def rewrite(paths, change):
         changed = change(text)
         if changed != text:
             path.write_text(changed, encoding="utf-8")
-
-
-def after_html(write):
-    """A handler of Sphinx's "build-finished" that runs ``write(app)`` if pages were built."""
-
-    @wraps(write)
-    def finished(app, exception):
-        if exception is None and app.builder.format == "html":
-            write(app)
-
-    return finished

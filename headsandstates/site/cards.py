@@ -1,4 +1,4 @@
-"""Sphinx extension: the card that a link to a chapter shows elsewhere, its mosaic beside its title.
+"""The card that a link to a chapter shows elsewhere, its mosaic beside its title.
 
 ``python -m headsandstates.site.cards`` draws the book's own, which README shows, into ``chapters/assets``.
 """
@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from headsandstates.chapters.preface.figures import rotating_blocks
-from headsandstates.site.built import after_html, chapters, rewrite
+from headsandstates.site.built import chapters, rewrite
 from headsandstates.site.fonts import FAMILIES
 from headsandstates.site.mosaics import MOSAICS, SIDE, chapter, flat
 from ssmbook.display import COLORS
@@ -113,7 +113,6 @@ def save(card, path):
     card.quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-@after_html
 def write_cards(app):
     """Write ``_static/cards`` and let each chapter's page, and its companion, name its own."""
     html = Path(app.outdir)
@@ -128,11 +127,6 @@ def write_cards(app):
         if name in names:
             alt, card = f"The matrix W of {MOSAICS[name][1]}, as small squares", rf"\1cards/{name}.png"
             rewrite([path], lambda text, alt=alt, card=card: WORDS.sub(alt, SHARED.sub(card, text)))
-
-
-def setup(app):
-    app.connect("build-finished", write_cards)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 if __name__ == "__main__":

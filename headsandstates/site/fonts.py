@@ -1,4 +1,4 @@
-"""Sphinx extension: the book's typefaces, cut from packages at build time to the letters that pages have.
+"""The book's typefaces, cut from packages at build time to the letters that pages have.
 
 Source Serif 4 and Source Sans 3 are free under the SIL Open Font License, which reserves the name "Source"
 for the whole fonts. What is cut here is named *Heads Serif* and *Heads Sans*, and the license lies beside it.
@@ -12,8 +12,6 @@ from pathlib import Path
 from fontTools import subset
 from fontTools.ttLib import TTFont
 from fontTools.varLib import instancer
-
-from headsandstates.site.built import after_html
 
 FAMILIES = {
     "Heads Serif": ("fontpkg_source_serif_4", "SourceSerif4{}[opsz,wght].ttf"),
@@ -49,7 +47,6 @@ def cut(source, family):
     return font
 
 
-@after_html
 def cut_fonts(app):
     """Write the fonts of the pages and their license into ``_static/fonts``."""
     folder = Path(app.outdir) / "_static/fonts"
@@ -61,8 +58,3 @@ def cut_fonts(app):
                 cut(source, family).save(folder / f"{short}-{style}.woff2")
         with as_file(files(package) / "LICENSE") as source:
             shutil.copy(source, folder / f"OFL-{short}.txt")
-
-
-def setup(app):
-    app.connect("build-finished", cut_fonts)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

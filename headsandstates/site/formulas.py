@@ -1,4 +1,4 @@
-"""Sphinx extension: formulas are typeset when the book is built, so that no page waits for a script.
+"""Formulas are typeset when the book is built, so that no page waits for a script.
 
 The Node.js that does it comes with Playwright, which the tests need. The TeX of each formula stays beside
 what was made of it, so that a page can be read as it was (``built.source``).
@@ -11,7 +11,7 @@ from html import unescape
 from importlib.resources import files
 from pathlib import Path
 
-from headsandstates.site.built import after_html, chapters, rewrite
+from headsandstates.site.built import chapters, rewrite
 from headsandstates.site.site import mathjax_folder
 
 OPENING = r'<(?:span|div) class="[^"]*\bmath\b[^"]*"[^>]*>(?:\s*<span class="eqno">.*?</span>)?\s*'
@@ -44,7 +44,6 @@ def typeset(formulas):
     return made["html"], made["css"]
 
 
-@after_html
 def typeset_pages(app):
     found, html = {}, Path(app.outdir)
 
@@ -65,8 +64,3 @@ def typeset_pages(app):
 
     rewrite(chapters(html), lambda text: LOADED.sub("", FORMULA.sub(finished, text)))
     (html / "_static/formulas.css").write_text(css + SPOKEN, encoding="utf-8")
-
-
-def setup(app):
-    app.connect("build-finished", typeset_pages, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,10 +1,10 @@
-"""Sphinx extension: the theme's icons as drawings in the page, not by a script of 1.5 MB that draws them."""
+"""The theme's icons as drawings in the page, not by a script of 1.5 MB that draws them."""
 
 import re
 from functools import cache
 from pathlib import Path
 
-from headsandstates.site.built import after_html, rewrite
+from headsandstates.site.built import rewrite
 
 ICON = re.compile(r'<i class="([^"]*\bfa-[^"]*)"([^>]*)></i>')
 LOADED = re.compile(r"[ \t]*<script[^>]*fontawesome[^>]*></script>\n?")
@@ -12,7 +12,6 @@ LOOKS = {"solid", "regular", "brands", "lg"}
 SCRIPTS = ("scripts/fontawesome.js", "vendor/fontawesome/*/js/all.min.js")  # as the theme's versions name it
 
 
-@after_html
 def replace_icons(app):
     """Draw every icon in its place, in the shape that the script would give it, and leave the script out."""
     static = Path(app.outdir) / "_static"
@@ -39,8 +38,3 @@ def replace_icons(app):
     rewrite(Path(app.outdir).rglob("*.html"), lambda text: ICON.sub(drawing, LOADED.sub("", text)))
     for leftover in (script, script.with_name(f"{script.name}.map")):
         leftover.unlink(missing_ok=True)
-
-
-def setup(app):
-    app.connect("build-finished", replace_icons)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

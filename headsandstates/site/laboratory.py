@@ -1,4 +1,4 @@
-"""Sphinx extension: the laboratory's first disc and verdict, which are seen before its script has run.
+"""The laboratory's first disc and verdict, which are seen before its script has run.
 
 The sentences are made by the same script when the book is built (tests/browser/test_lab.py compares them).
 """
@@ -36,8 +36,3 @@ def show_still(app, pagename, templatename, context, doctree):
     """Put the still into the laboratory's place, where its script will put the board."""
     if PLACE in context.get("body", ""):
         context["body"] = context["body"].replace(PLACE, f'{PLACE[:-2]} lab-home">{still()}')
-
-
-def setup(app):
-    app.connect("html-page-context", show_still)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: the lectures of ``chapters/lectures/*.md`` as decks, with handouts and solutions.
+"""The lectures of ``chapters/lectures/*.md`` as decks, with handouts and solutions.
 
     python -m headsandstates.site.lectures          # writes them again, from the built book
     python -m headsandstates.site.lectures --pdf    # and prints them
@@ -28,7 +28,7 @@ from sphinx.errors import SphinxError
 
 from headsandstates.site import lists
 from headsandstates.site.browser import chromium
-from headsandstates.site.built import HTML, TEMPLATES, after_html, excerpt, soup
+from headsandstates.site.built import HTML, TEMPLATES, excerpt, soup
 from headsandstates.site.install_cell import repository
 from headsandstates.site.page import myst, page_names
 from headsandstates.site.root import book_root
@@ -364,8 +364,7 @@ def write(root, html):
         (folder / f"{lecture.name}-solutions.html").write_text(solutions(book, lecture), encoding="utf-8")
 
 
-@after_html
-def build_finished(app):
+def write_lectures(app):
     write(Path(app.srcdir), Path(app.outdir))
 
 
@@ -391,12 +390,6 @@ def print_all(root, length=""):
             name = f"{path.stem}-{length}.pdf" if length and not paper else f"{path.stem}.pdf"
             page.pdf(path=path.with_name(name), prefer_css_page_size=True, print_background=True)
             page.close()
-
-
-def setup(app):
-    app.add_directive("lectures-index", LecturesIndex)
-    app.connect("build-finished", build_finished, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 if __name__ == "__main__":

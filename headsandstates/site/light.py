@@ -1,4 +1,4 @@
-"""Sphinx extension: what a page asks for, in few pieces: one style sheet, one script, pictures that wait.
+"""What a page asks for, in few pieces: one style sheet, one script, pictures that wait.
 
 The pages ask for forty files of the theme, its extensions and the book. Here those of a page become one
 style sheet and one script, which runs when the page has been read. Pictures are files that are fetched when
@@ -15,7 +15,7 @@ from pathlib import Path
 from fontTools import subset
 from fontTools.ttLib import TTFont
 
-from headsandstates.site.built import after_html, pages, rewrite
+from headsandstates.site.built import pages, rewrite
 from headsandstates.site.dark import in_both_modes
 from headsandstates.site.lectures import FOLDER
 from ssmbook.display.images import page_size
@@ -140,7 +140,6 @@ def cut_icons(static, names):
         font.save(path)
 
 
-@after_html
 def lighten(app):
     html = Path(app.outdir)
     bundles = Bundles(html)
@@ -156,8 +155,3 @@ def lighten(app):
             return bundles.one(page, text, SCRIPT, "js", '<script defer src="{}"></script>\n')
 
         rewrite([page], finished)
-
-
-def setup(app):
-    app.connect("build-finished", lighten, priority=950)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: each chapter has the mosaic of its own W, computed by the library, beside its title.
+"""Each chapter has the mosaic of its own W, computed by the library, beside its title.
 
 In the sidebar it is the sign of the chapter. A mosaic is one small drawing of two signs in a few shades, in
 the page itself, so that it follows light and dark.
@@ -13,7 +13,7 @@ import torch
 
 from headsandstates.chapters.preface.figures import rotating_blocks
 from headsandstates.chapters.structured_dynamics.examples import mass_on_spring
-from headsandstates.site.built import after_html, rewrite
+from headsandstates.site.built import rewrite
 from ssmbook.maps import scalar_decay_coefficients, softmax_coefficients
 from ssmbook.operators import FactorizedOperator
 from ssmbook.systems import System, random_stable, rotation
@@ -162,7 +162,6 @@ def set_head(app, pagename, templatename, context, doctree):
         context["body"] = TITLE.sub(head, context["body"], count=1)
 
 
-@after_html
 def sign_sidebars(app):
     """Put the signs of the chapters into the sidebar of every page."""
     for path in Path(app.outdir).rglob("*.html"):
@@ -173,9 +172,3 @@ def sign_sidebars(app):
             return link[0] + (mosaic(name, SMALL) if name and "-deeper" not in address else "")
 
         rewrite([path], lambda text: NAV.sub(lambda nav: LINK.sub(signed, nav[0]), text, count=1))
-
-
-def setup(app):
-    app.connect("html-page-context", set_head)
-    app.connect("build-finished", sign_sidebars)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

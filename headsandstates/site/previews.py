@@ -1,4 +1,4 @@
-"""Sphinx extension: what a reference shows and what the search finds, read from the built pages.
+"""What a reference shows and what the search finds, read from the built pages.
 
 ``previews-index.js`` has what is shown of each place to which a link leads, and ``search-index.js`` has the
 words of every place. Both are scripts, because a page opened from the disk can load nothing else.
@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import yaml
 from bs4 import BeautifulSoup
 
-from headsandstates.site.built import BREAK, after_html, chapters, source
+from headsandstates.site.built import BREAK, chapters, source
 from headsandstates.site.claims import sentences
 
 SYNONYMS = "chapters/synonyms.yml"
@@ -117,7 +117,6 @@ def load_index(app, pagename, templatename, context, doctree):
         app.add_js_file("search-index.js")
 
 
-@after_html
 def write_indices(app):
     html, root = Path(app.outdir), Path(app.srcdir)
     articles, linked, found = {}, set(), []
@@ -142,9 +141,3 @@ def write(path, variable, value):
     """A script that sets a global variable."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     path.write_text(f"window.{variable} = {text};\n", encoding="utf-8")
-
-
-def setup(app):
-    app.connect("html-page-context", load_index)
-    app.connect("build-finished", write_indices)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

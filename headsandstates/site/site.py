@@ -1,4 +1,4 @@
-"""Sphinx extension: a site that fetches nothing from other hosts, and one place for its address."""
+"""A site that fetches nothing from other hosts, and one place for its address."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from docutils import nodes
 
-from headsandstates.site.built import BREAK, MOVED, after_html, rewrite
+from headsandstates.site.built import BREAK, MOVED, rewrite
 from headsandstates.sliders import stacked
 from ssmbook.display.images import page_size, pixel_size
 
@@ -48,7 +48,6 @@ def mathjax_folder():
     return Path(program.locate()).parent
 
 
-@after_html
 def copy_mathjax(app):
     source, target = mathjax_folder(), Path(app.outdir) / "_static" / "mathjax"
     for part in MATHJAX_PARTS:
@@ -59,14 +58,13 @@ def copy_mathjax(app):
             shutil.copyfile(source / part, target / part)
 
 
-def drop_stale_pages(app, exception):
+def drop_stale_pages(app):
     """A renamed or withdrawn page does not stay behind in the folder that is published."""
     for page in (Path(app.outdir) / "chapters").rglob("*.html"):
         if page.relative_to(app.outdir).with_suffix("").as_posix() not in app.env.found_docs:
             page.unlink()
 
 
-@after_html
 def open_moved_pages(app):
     """Let the old address of a page that moved open the new one, at the place that it names."""
     for old, new in MOVED.items():
@@ -144,7 +142,6 @@ def put_works_beside(app, doctree, docname):
             paragraph.parent.insert(paragraph.parent.index(paragraph), note)
 
 
-@after_html
 def finish_pages(app):
     """Let long names in code break between their words, and give what unfolds companion pages a name.
 
@@ -229,22 +226,3 @@ def drop_repeated_ids(app, doctree, docname):
     for node in doctree.findall(nodes.Element):
         if node.get("ids") and REPEATED_IDS.issuperset(node["ids"]):
             node["ids"] = []
-
-
-def setup(app):
-    app.connect("config-inited", fill_addresses)
-    app.add_node(nodes.image, override=True, html=(visit_image, lambda self, node: None))
-    app.connect("doctree-resolved", drop_repeated_ids, priority=900)
-    app.connect("doctree-resolved", keep_formulas_whole, priority=900)
-    app.connect("doctree-resolved", put_attributions_beside)
-    app.connect("doctree-resolved", put_works_beside, priority=900)
-    app.connect("html-page-context", drop_thebe, priority=900)
-    app.connect("html-page-context", open_plain_notebooks, priority=900)
-    app.connect("html-page-context", ask_for_errors, priority=900)
-    app.connect("html-page-context", follow_main_path)
-    app.connect("html-page-context", add_laboratory)
-    app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", drop_stale_pages)
-    app.connect("build-finished", open_moved_pages)
-    app.connect("build-finished", finish_pages)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

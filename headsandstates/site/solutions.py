@@ -1,4 +1,4 @@
-"""Sphinx extension: the directive ``{solutions-index}``, and an anchor on every solution.
+"""The directive ``{solutions-index}``, and an anchor on every solution.
 
 Exercises, solutions and the names of graders are read from the sources, as the claims are; nothing is run.
 """
@@ -107,9 +107,3 @@ def anchor_solutions(app, doctree):
     """Give each solution an id that its exercise's label makes: the built-in one is a running number."""
     for node in doctree.findall(lambda node: isinstance(node, nodes.Element) and "target_label" in node):
         node["ids"].append(SOLUTION + node["target_label"])
-
-
-def setup(app):
-    app.add_directive("solutions-index", SolutionsIndex)
-    app.connect("doctree-read", anchor_solutions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

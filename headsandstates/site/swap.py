@@ -1,4 +1,4 @@
-"""Sphinx extension: the page's model as a script, made of the committed weights, and its page."""
+"""The page's model as a script, made of the committed weights, and its page."""
 
 import base64
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from headsandstates.experiments import page_heads, page_model
 from headsandstates.experiments.results import FOLDER
-from headsandstates.site.built import after_html
 
 KINDS = {"I8": "int8", "F16": "float16"}
 SCRIPTS = ("eigen.js", "heads.js", "film.js", "swap.js")
@@ -42,7 +41,6 @@ def model_script():
     return f"globalThis.PageModel = {json.dumps(given, separators=(',', ':'))};\n"
 
 
-@after_html
 def write_model(app):
     (Path(app.outdir) / "_static" / "page-model.js").write_text(model_script(), encoding="utf-8")
 
@@ -53,9 +51,3 @@ def add_page(app, pagename, templatename, context, doctree):
         app.add_css_file("swap.css")
         for name in SCRIPTS:
             app.add_js_file(name)
-
-
-def setup(app):
-    app.connect("html-page-context", add_page)
-    app.connect("build-finished", write_model)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

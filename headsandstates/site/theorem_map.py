@@ -1,4 +1,4 @@
-"""Sphinx extension: the directive ``{theorem-map}``, statements as boxes and what their proofs use as arrows.
+"""The directive ``{theorem-map}``, statements as boxes and what their proofs use as arrows.
 
 Arrows and boxes are found in the pages and place themselves. The directive's options name what no reference
 shows: ``cites``, arrows without one, and ``recalls``, references that are no more than a comparison.
@@ -71,10 +71,3 @@ def draw(app, doctree, docname):
         words = ALT.format(len(boxes), kinds.count("uses"), kinds.count("recalls"))
         drawn = "\n".join(svg(at, boxes, node["looks"], words) for at in node["panels"])
         node.replace_self(nodes.raw("", f'<div class="panels">{drawn}</div>', format="html"))
-
-
-def setup(app):
-    app.add_node(theorem_map)
-    app.add_directive("theorem-map", TheoremMap)
-    app.connect("doctree-resolved", draw)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

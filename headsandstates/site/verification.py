@@ -1,4 +1,4 @@
-"""Sphinx extension: ``{verification-index}``, ``{novelty-ledger}``, and an anchor on every checking cell."""
+"""``{verification-index}``, ``{novelty-ledger}``, and an anchor on every checking cell."""
 
 from docutils import nodes
 
@@ -33,10 +33,3 @@ def anchor_checks(app, doctree):
             if tag.startswith(CHECKS) and tag not in taken:
                 taken.add(tag)
                 cell["ids"].append(tag)
-
-
-def setup(app):
-    app.add_directive("verification-index", VerificationIndex)
-    app.add_directive("novelty-ledger", NoveltyLedger)
-    app.connect("doctree-read", anchor_checks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

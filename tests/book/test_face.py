@@ -35,7 +35,7 @@ def test_signs_are_given_once(tmp_path):
     link = '<a class="reference internal" href="zoo.html">The zoo</a>'
     (tmp_path / "page.html").write_text(f'<nav class="bd-links">{link}</nav>', encoding="utf-8")
     for _ in range(2):
-        sign_sidebars(app, None)
+        sign_sidebars(app)
         assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") == 1
 
 

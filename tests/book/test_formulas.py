@@ -16,11 +16,11 @@ def test_a_page_is_typeset_once_and_keeps_its_tex(tmp_path):
     page = tmp_path / "chapters/page.html"
     page.write_text(PAGE, encoding="utf-8")
     app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
-    typeset_pages(app, None)
+    typeset_pages(app)
     made = page.read_text(encoding="utf-8")
     assert "<mjx-math" in made and "<mjx-assistive-mml" in made
     assert source(page).replace("&quot;", '"') == PAGE
-    typeset_pages(app, None)
+    typeset_pages(app)
     assert page.read_text(encoding="utf-8") == made
 
 
