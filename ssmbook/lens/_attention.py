@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from ssmbook.lens._calls import Call, main_result, padding, watch
 from ssmbook.lens._caught import Core, own_channels, same
-from ssmbook.lens._reading import LayerOperator, Reading, Softmax, linear
+from ssmbook.lens._reading import LayerOperator, Reading, Softmax, has, linear
 from ssmbook.operators import FactorizedOperator
 
 _QUERY = ("q_proj", "query", "query_proj", "q_lin", "q")
 _VALUE = ("v_proj", "value", "value_proj", "v_lin", "v")
 _OUT = ("o_proj", "out_proj", "dense", "out_lin", "o")
 _WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim")
-_STACKED = (("c_attn", "c_proj"), ("qkv_proj", "o_proj"), ("Wqkv", "Wo"), ("Wqkv", "out_proj"))
+_STACKED = ("c_attn c_proj", "qkv_proj o_proj", "Wqkv Wo", "Wqkv out_proj")
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,8 @@ def _part(module: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
 
 
 def is_stacked(module: nn.Module) -> bool:
-    whole = any(all(hasattr(module, name) for name in pair) for pair in _STACKED)
+    whole = any(has(pair)(module) for pair in _STACKED)
     return whole and hasattr(module, "head_dim") and not getattr(module, "is_cross_attention", False)
-
-
-def is_grouped(module: nn.Module) -> bool:
-    return hasattr(module, "query_key_value") and hasattr(module, "dense")
-
-
-def is_torch(module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention)
-
-
-def is_latent(module: nn.Module) -> bool:
-    return all(hasattr(module, name) for name in ("kv_a_layernorm", "kv_b_proj", "o_proj", "v_head_dim"))
 
 
 def _inside(module: nn.Module) -> tuple[nn.Module, nn.Module]:
@@ -91,7 +79,7 @@ def is_projected(module: nn.Module) -> bool:
 
 def _stacked(module) -> Projections:
     """All queries, then all keys, then all values."""
-    fused, out = next(pair for pair in _STACKED if all(hasattr(module, name) for name in pair))
+    fused, out = next(pair.split() for pair in _STACKED if has(pair)(module))
     (W, b), out_module = linear(fused, getattr(module, fused)), getattr(module, out)
     project = linear(out, out_module)
     first = (W.shape[0] + project.W.shape[1]) // 2  # as many keys as values behind the queries
@@ -213,9 +201,9 @@ def read_attention(module: nn.Module, call: Call) -> Reading:
 
 _LAYOUTS = {
     is_stacked: _stacked,
-    is_grouped: _grouped,
-    is_torch: _torch,
-    is_latent: _latent,
+    has("query_key_value dense"): _grouped,
+    lambda module: isinstance(module, nn.MultiheadAttention): _torch,
+    has("kv_a_layernorm kv_b_proj o_proj v_head_dim"): _latent,
     is_projected: _projected,
 }
 

@@ -16,7 +16,7 @@ from ssmbook._checks import check_choice, check_integer
 from ssmbook.lens._attention import is_attention, read_attention
 from ssmbook.lens._calls import UNFORESEEN, Call, Texts, collect, main_result, padding, split_texts
 from ssmbook.lens._caught import may_be_caught, read_caught
-from ssmbook.lens._reading import LayerOperator, Reading, check_read
+from ssmbook.lens._reading import LayerOperator, Reading, check_read, has
 from ssmbook.lens._recurrent import (
     is_gated_delta,
     is_short_convolution,
@@ -45,10 +45,6 @@ class Family(NamedTuple):
     read: Callable[[nn.Module, Call], Reading]
 
 
-def _has(parts: str) -> Callable[[nn.Module], bool]:
-    return lambda module: all(hasattr(module, part) for part in parts.split())
-
-
 def _read_map(module: SequenceMap, call: Call) -> Reading:
     """The book's own maps know their interaction operator."""
     x = call.one(call.x)
@@ -58,9 +54,9 @@ def _read_map(module: SequenceMap, call: Call) -> Reading:
 FAMILIES = [
     Family("map of the book", lambda module: isinstance(module, SequenceMap), _read_map),
     Family("attention", is_attention, read_attention),
-    Family("selective SSM", _has("in_proj conv1d x_proj dt_proj out_proj A_log D"), read_selective),
-    Family("SSD", _has("in_proj conv1d out_proj A_log dt_bias D norm num_heads n_groups"), read_ssd),
-    Family("RG-LRU", _has("rg_lru linear_x linear_y linear_out conv_1d"), read_rg_lru),
+    Family("selective SSM", has("in_proj conv1d x_proj dt_proj out_proj A_log D"), read_selective),
+    Family("SSD", has("in_proj conv1d out_proj A_log dt_bias D norm num_heads n_groups"), read_ssd),
+    Family("RG-LRU", has("rg_lru linear_x linear_y linear_out conv_1d"), read_rg_lru),
     Family("gated DeltaNet", is_gated_delta, read_gated_delta),
     Family("short convolution", is_short_convolution, read_short_convolution),
 ]
@@ -164,8 +160,7 @@ def layers(model: nn.Module, unknown: Literal["refuse", "skip"] = "refuse") -> l
     [MixingLayer(name='1', family='map of the book')]
     """
     check_choice("unknown", unknown, ("refuse", "skip"))
-    found = _readable(model)
-    strange = unknown_mixers(model, found)
+    found, strange = mixers(model)
     if strange and unknown == "refuse":
         raise ValueError(how_to_register(strange))
     return _some(model, found, strange)
@@ -177,27 +172,34 @@ def survey(model: nn.Module, inputs: Texts) -> tuple[list[MixingLayer], dict[str
     To be judged by its class, or because another token at one place changes what it makes
     of the others.
     """
-    found = _readable(model)
-    strange = unknown_mixers(model, found)
+    found, strange = mixers(model)
     strange |= _mixing(model, [*(layer.name for layer in found), *strange], split_texts(model, inputs)[0])
     return _some(model, found, strange), strange
 
 
-def _readable(model: nn.Module) -> list[MixingLayer]:
+def mixers(model: nn.Module) -> tuple[list[MixingLayer], dict[str, str]]:
+    """Return the layers that can be read, and name -> class of the other mixers, as their class is named."""
+    modules = dict(model.named_modules())
     found = [
         MixingLayer(name, module, family.name, model)
-        for name, module in model.named_modules()
+        for name, module in modules.items()
         if not _between(name, module) and (family := family_of(module)) not in (None, CAUGHT)
     ]
     found = [layer for layer in found if not any(_inside(layer.name, other.name) for other in found)]
-    strange = unknown_mixers(model, found)
-    places = {name: place for place, (name, _) in enumerate(model.named_modules())}
-    found += [
-        MixingLayer(name, model.get_submodule(name), CAUGHT.name, model)
-        for name in strange
-        if may_be_caught(model.get_submodule(name))
-    ]
-    return sorted(found, key=lambda layer: places[layer.name])
+    known = [layer.name for layer in found]
+    strange = {
+        name: type(module).__name__
+        for name, module in modules.items()
+        if (_MIXER.search(type(module).__name__) or may_be_caught(module))
+        and next(module.parameters(), None) is not None
+        and not _between(name, module)
+        and _apart(name, known)
+    }
+    outer = [name for name in strange if not any(_inside(name, other) for other in strange)]
+    caught = [name for name in outer if may_be_caught(modules[name])]
+    found += [MixingLayer(name, modules[name], CAUGHT.name, model) for name in caught]
+    found.sort(key=lambda layer: [*modules].index(layer.name))
+    return found, {name: strange[name] for name in outer if name not in caught}
 
 
 def _between(name: str, module: nn.Module) -> bool:
@@ -248,22 +250,6 @@ def select(found: list[MixingLayer], names: Sequence[str] | None) -> list[Mixing
     for name in names or ():
         check_choice("layers", name, known)
     return found if names is None else [known[name] for name in known if name in names]
-
-
-def unknown_mixers(model: nn.Module, found: list[MixingLayer]) -> dict[str, str]:
-    """Return name -> class of the modules without a reader that mix tokens, to judge by their class."""
-    known = [layer.name for layer in found]
-    strange = {
-        name: type(module).__name__
-        for name, module in model.named_modules()
-        if (_MIXER.search(type(module).__name__) or may_be_caught(module))
-        and next(module.parameters(), None) is not None
-        and not _between(name, module)
-        and _apart(name, known)
-    }
-    return {
-        name: kind for name, kind in strange.items() if not any(_inside(name, other) for other in strange)
-    }
 
 
 def how_to_register(strange: dict[str, str]) -> str:

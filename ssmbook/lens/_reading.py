@@ -176,6 +176,11 @@ def check_read(
     return miss
 
 
+def has(names: str) -> Callable[[nn.Module], bool]:
+    """Return whether a module has all of these parts and sizes, as a function of the module."""
+    return lambda module: all(hasattr(module, name) for name in names.split())
+
+
 def heads_of_channels(alpha: Tensor, width: int) -> FactorizedOperator:
     """Return heads that each own ``width`` neighboring channels: alpha (..., H, n, n), p = d = H width."""
     H = alpha.shape[-3]

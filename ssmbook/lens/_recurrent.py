@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ssmbook.lens._calls import Call, main_result, watch, without_padding
-from ssmbook.lens._reading import LayerOperator, Reading, convolve, heads_of_channels
+from ssmbook.lens._reading import LayerOperator, Reading, convolve, has, heads_of_channels
 from ssmbook.maps.elementary import secant_slope
 from ssmbook.maps.linear_attention import decayed_products, scalar_decay_coefficients
 from ssmbook.maps.selective_ssm import selective_operator
@@ -134,8 +134,7 @@ _DELTA_NAMES = (
 
 
 def is_gated_delta(module: nn.Module) -> bool:
-    known = (all(hasattr(module, name) for name in names.split()) for names in _DELTA_NAMES)
-    return hasattr(module, "conv1d") and any(known)
+    return hasattr(module, "conv1d") and any(has(names)(module) for names in _DELTA_NAMES)
 
 
 def read_gated_delta(module: nn.Module, call: Call) -> Reading:
@@ -194,11 +193,8 @@ def _delta_coefficients(q: Tensor, k: Tensor, beta: Tensor, log_a: Tensor) -> Te
 
 def is_short_convolution(module: nn.Module) -> bool:
     conv = getattr(module, "conv", None)
-    return (
-        isinstance(conv, nn.Conv1d)
-        and conv.groups == conv.in_channels
-        and all(hasattr(module, name) for name in ("in_proj", "out_proj"))
-    )
+    depthwise = isinstance(conv, nn.Conv1d) and conv.groups == conv.in_channels
+    return depthwise and has("in_proj out_proj")(module)
 
 
 def read_short_convolution(module: nn.Module, call: Call) -> Reading:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ssmbook.lens._calls import _STATE, Call, as_call, eager_attention
-from ssmbook.lens._layers import MixingLayer, layers, read_call, unknown_mixers
+from ssmbook.lens._layers import MixingLayer, layers, mixers, read_call
 from ssmbook.lens._reading import Reading, check_read
 from ssmbook.lens.changes._change import Change, outcome
 
@@ -53,12 +53,12 @@ def replace(
     """
     if model.training:
         raise ValueError("model must be in evaluation mode; got training mode, with dropout (model.eval())")
-    found, chosen = layers(model, unknown="skip"), []
+    found, strange, chosen = layers(model, unknown="skip"), mixers(model)[1], []
     for key, change in changes.items():
         change = getattr(change, "change", change)
         if not isinstance(change, Change):
             raise TypeError(f"a change must be a lens.Change; got {type(change).__name__}")
-        layer = _find(found, key, unknown_mixers(model, found))
+        layer = _find(found, key, strange)
         if any(layer is other for other, _ in chosen):
             raise ValueError(f"changes must name each layer once; got {layer.title} twice")
         chosen.append((layer, change))
