@@ -231,7 +231,7 @@ def selective_backward(x, delta, A, B, C, weighted, exact, kept, d_y, g, d_x, d_
 
 
 @compiled(fastmath=("contract", "reassoc", "nsz"))
-def dense(A, u, reverse, state, h):
+def dense(A, u, state, h):
     """h_t = A h_{t-1} + u_t on (R, T, N) for one matrix A (N, N), in double precision.
 
     ``state`` (R, N), in double precision, comes in as h_0 and goes out as h_T.
@@ -239,8 +239,7 @@ def dense(A, u, reverse, state, h):
     R, T, N = u.shape
     moved = np.empty(N, state.dtype)
     for i in range(R):
-        for step in range(T):
-            t = T - 1 - step if reverse else step
+        for t in range(T):
             for k in range(N):
                 moved[k] = u[i, t, k]
                 for j in range(N):

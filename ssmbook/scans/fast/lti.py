@@ -27,53 +27,51 @@ LIMIT = 4.0  # norm of a power of A, in units of that of an orthogonal matrix, u
 # --- h_t = A h_{t-1} + u_t as an operation --------------------------------------------------------------
 
 
-def dense(A: Tensor, u: Tensor, state: Tensor | None, reverse: bool = False) -> tuple[Tensor, Tensor]:
+def dense(A: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """All states (..., T, N), T > 0, and the last one (..., N), for one A (N, N)."""
     one = u.shape[-2] == 1
     form = _dense_by_steps if one or active_transform() == "derivative" else _dense
-    return form(A, u, state, reverse)
+    return form(A, u, state)
 
 
-def _dense_by_steps(A, u, state, reverse):
+def _dense_by_steps(A, u, state):
     """Step by step and out of place."""
     start = torch.zeros_like(u[..., 0, :]) if state is None else state
-    h, end = run_steps(lambda h, u_t: u_t + h @ A.mT, start, u, reverse=reverse)
+    h, end = run_steps(lambda h, u_t: u_t + h @ A.mT, start, u)
     return h, end.clone()
 
 
-def _like_states(A, u, state, reverse):
+def _like_states(A, u, state):
     return u.new_empty(u.shape), u.new_empty((*u.shape[:-2], u.shape[-1]))
 
 
-def _states(A, u, state, reverse):
+def _states(A, u, state):
     if not (loops := engines.loops_for(u)):
-        return _dense_by_steps(A, u, state, reverse)
-    h, end = map(engines.on_large_pages, _like_states(A, u, state, reverse))
+        return _dense_by_steps(A, u, state)
+    h, end = map(engines.on_large_pages, _like_states(A, u, state))
     carry = engines.wide_copy(state, end)
     matrix = A.to(wide(A.dtype)).contiguous().numpy(force=True)
-    engines.run(loops.dense, matrix, (u, 2), reverse, (carry, 1), (h, 2))
+    engines.run(loops.dense, matrix, (u, 2), (carry, 1), (h, 2))
     return h, end.copy_(carry)
 
 
 def _keep(ctx, inputs, output):
-    A, _, state, ctx.reverse = inputs
+    A, _, state = inputs
     ctx.save_for_backward(A, output[0], state)
 
 
 def _pull(ctx, d_h, d_end):
     A, h, state = ctx.saved_tensors
-    if ctx.reverse:
-        h, d_h = h.flip(-2), d_h.flip(-2)
     d_h = torch.cat((d_h[..., :-1, :], d_h[..., -1:, :] + d_end.unsqueeze(-2)), -2)
-    g, _ = dense(A.mH, d_h, None, reverse=True)
+    g = dense(A.mH, d_h.flip(-2), None)[0].flip(-2)
     d_state = None if state is None else g[..., 0, :] @ A.conj()
     d_A = g.transpose(-2, -1) @ value_before(h, state).conj()
     d_A = d_A.sum(tuple(range(d_A.dim() - 2))) if d_A.dim() > 2 else d_A
-    return d_A, g.flip(-2) if ctx.reverse else g, d_state, None
+    return d_A, g, d_state
 
 
 _dense = Operation(
-    "dense(Tensor A, Tensor u, Tensor? state, bool reverse) -> (Tensor, Tensor)",
+    "dense(Tensor A, Tensor u, Tensor? state) -> (Tensor, Tensor)",
     *(_states, _like_states, _keep, _pull, (0,)),
 )
 
