@@ -11,18 +11,14 @@ segments than those that measure, and are kept in 8 bits; what is measured is wh
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import asdict
-from pathlib import Path
-
 import torch
 
 from headsandstates.experiments import page_model
-from headsandstates.experiments.page_heads import KEYS, SINK, Measuring, committed_features, windows
+from headsandstates.experiments.page_heads import KEYS, SINK, Measuring, committed_features, parser, windows
 from headsandstates.experiments.page_model import CONTEXT, VOCABULARY, quantized, repeated
 from headsandstates.experiments.page_plan import SHOWN, WINDOW, _CachedModel, edits
 from headsandstates.experiments.results import FOLDER, FORMAT, Results, digest, save_weights
-from ssmbook._json import jsonable, read_json, versions, write_json
+from ssmbook._json import read_json, versions
 from ssmbook.lens.changes._groups import group_layers
 from ssmbook.lens.changes._plan import fit_states
 
@@ -92,17 +88,13 @@ def measure(found: Measuring, nearer: list[int]) -> dict[str, list | dict]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Fit, measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("file", type=Path)
-    given = parser.parse_args(arguments)
+    given = parser(__doc__).parse_args(arguments)
     model, texts = page_model.load_trained().requires_grad_(False), page_model.novels(given.texts)
     results = fit(model, texts)
     results |= measure(Measuring(model, texts), results["page"]["features"]["nearer"])
     settings = {"texts": 60, "window": WINDOW, "features": 12, "near": 9, "fitted to": 2 * TEXTS - 2}
     settings["numbers"] = "mean and standard deviation over texts, as in page-heads; errors: of outputs"
-    whole = Results("page-features", "full", settings, COMMAND, results=jsonable(results))
-    write_json(given.file, FORMAT, asdict(whole))
+    Results("page-features", "full", settings, COMMAND, results=results).save(given.file)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from headsandstates.experiments import page_model
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
 from headsandstates.experiments.results import FOLDER, FORMAT, Results, load_weights
 from ssmbook import lens
-from ssmbook._json import jsonable, read_json, write_json
+from ssmbook._json import read_json
 from ssmbook.lens.changes._features import states_output
 
 RIDGE = 1e-6  # of the trace, in the least squares of a merge
@@ -258,13 +257,19 @@ def measure_seed(path: Path, texts: list[str]) -> dict[str, dict]:
     return found
 
 
+def parser(description: str) -> argparse.ArgumentParser:
+    """The arguments of what reads the novels and writes results."""
+    wanted = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
+    wanted.add_argument("texts", type=Path)
+    wanted.add_argument("file", type=Path)
+    return wanted
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--runs", metavar="FOLDER", type=Path, help="where other seeds were trained")
-    given = parser.parse_args(arguments)
+    wanted = parser(__doc__)
+    wanted.add_argument("--runs", metavar="FOLDER", type=Path, help="where other seeds were trained")
+    given = wanted.parse_args(arguments)
     texts = page_model.novels(given.texts)
     if given.runs:
         runs = sorted(given.runs.glob("seed-*.pt"))
@@ -279,8 +284,7 @@ def main(arguments: list[str] | None = None) -> None:
     }
     command = "python -m headsandstates.experiments.page_heads TEXTS FILE"
     command += " --runs FOLDER" if given.runs else ""
-    whole = Results(given.file.stem, "full", settings, command, results=jsonable(results))
-    write_json(given.file, FORMAT, asdict(whole))
+    Results(given.file.stem, "full", settings, command, results=results).save(given.file)
 
 
 if __name__ == "__main__":

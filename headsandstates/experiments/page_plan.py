@@ -8,10 +8,7 @@ the others measure. A head that does not keep all keeps a window of 16 tokens, t
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from dataclasses import asdict
-from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 
@@ -20,11 +17,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headsandstates.experiments import page_model
-from headsandstates.experiments.page_heads import KEYS, Measuring, with_places
+from headsandstates.experiments.page_heads import KEYS, Measuring, parser, with_places
 from headsandstates.experiments.page_model import CONTEXT, HEADS, LAYERS, PageModel, norm, per_head
-from headsandstates.experiments.results import FORMAT, Results
+from headsandstates.experiments.results import Results
 from ssmbook import lens
-from ssmbook._json import jsonable, write_json
 
 WINDOW, SINK = 16, 1
 EDITS = {
@@ -121,17 +117,13 @@ def measure(found: Measuring) -> dict[str, dict]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Plan, measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("file", type=Path)
-    given = parser.parse_args(arguments)
+    given = parser(__doc__).parse_args(arguments)
     model = page_model.load_trained().requires_grad_(False)
     results = measure(Measuring(model, page_model.novels(given.texts)))
     numbers = "plan: mean loss in nats; whole: mean and standard deviation over texts, as in page-heads"
     settings = {"texts": 60, "window": WINDOW, "sink": SINK, "tokens": CONTEXT, "numbers": numbers}
     command = "python -m headsandstates.experiments.page_plan TEXTS FILE"
-    whole = Results("page-plan", "full", settings, command, results=jsonable(results))
-    write_json(given.file, FORMAT, asdict(whole))
+    Results("page-plan", "full", settings, command, results=results).save(given.file)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,10 @@ class Results:
         """Read a file; ``ValueError`` for one that holds no results."""
         return cls(**read_json(path, FORMAT))
 
+    def save(self, path: str | Path) -> None:
+        """Write a file that ``load`` reads."""
+        write_json(path, FORMAT, asdict(self))
+
 
 def measurement(name: str) -> Results:
     """Return the results of an experiment as they come with the book: settings, versions, numbers.
@@ -102,7 +106,7 @@ def run(name: str, size: str, path: str | Path) -> Results:
             notes = {"job": job, "command": command, **versions()}
             save_weights(numbers.pop("weights"), path.with_name(file), notes)
         found.results[job] = jsonable(numbers)
-        write_json(path, FORMAT, asdict(found))
+        found.save(path)
     return found
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import lru_cache, partial
 from importlib import import_module, metadata
 from math import lgamma
@@ -22,9 +21,9 @@ from pydoc_data.topics import topics
 import torch
 from torch import Tensor, nn
 
-from headsandstates.experiments.results import FOLDER, FORMAT, Results
+from headsandstates.experiments.results import FOLDER, Results
 from ssmbook import lens
-from ssmbook._json import jsonable, write_json
+from ssmbook._json import jsonable
 from ssmbook.lens.changes import _damage as damage
 from ssmbook.lens.changes import _plan as plans
 from ssmbook.lens.changes._groups import attending, group_layers, near
@@ -584,7 +583,7 @@ def main(arguments: list[str] | None = None) -> int:
             begin = time.perf_counter()
             results.results[name] = jsonable(job())
             print(f"{time.perf_counter() - begin:7.1f} s  {name}", file=sys.stderr, flush=True)
-            write_json(given.out, FORMAT, asdict(results))
+            results.save(given.out)
     return 0
 
 

@@ -188,13 +188,16 @@ def add_laboratory(app, pagename, templatename, context, doctree):
         app.add_js_file("lab.js")
 
 
+def header_buttons(context):
+    return [button for group in context.get("header_buttons", []) for button in group.get("buttons", [])]
+
+
 def open_plain_notebooks(app, pagename, templatename, context, doctree):
     """Colab knows no MyST: its button opens the notebook edition, which has a branch of its own."""
     branch = app.config.html_theme_options["repository_branch"]
-    for group in context.get("header_buttons", []):
-        for button in group.get("buttons", []):
-            if button.get("text") == "Colab":
-                button["url"] = button["url"].replace(f"/blob/{branch}/", f"/blob/{EDITION_BRANCH}/")
+    for button in header_buttons(context):
+        if button.get("text") == "Colab":
+            button["url"] = button["url"].replace(f"/blob/{branch}/", f"/blob/{EDITION_BRANCH}/")
 
 
 def follow_main_path(app, pagename, templatename, context, doctree):
@@ -213,10 +216,9 @@ def ask_for_errors(app, pagename, templatename, context, doctree):
     """Link the end of each page, and its GitHub menu, to the form for errors, with the page filled in."""
     repository = app.config.html_theme_options["repository_url"]
     form = f"{repository}/issues/new?template=error.yml&page={quote(pagename)}"
-    for group in context.get("header_buttons", []):
-        for button in group.get("buttons", []):
-            if button.get("label") == "source-issues-button":
-                button |= {"url": form, "text": REPORT, "tooltip": REPORT}
+    for button in header_buttons(context):
+        if button.get("label") == "source-issues-button":
+            button |= {"url": form, "text": REPORT, "tooltip": REPORT}
     link = f'<p><a href="{escape(form)}">{REPORT}</a></p>\n'
     context["theme_extra_footer"] = link + (context.get("theme_extra_footer") or "")
 

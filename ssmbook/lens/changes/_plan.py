@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -395,7 +396,7 @@ def _reason(seen: dict[str, Tensor]) -> str:
 @torch.no_grad()
 def fit_states(
     model: nn.Module, found: list[GroupLayer], fit: Demands, window: int, sink: int, seed: int,
-    once: Callable | None = None,
+    once: Callable = lambda name, step: step(),
 ) -> dict[str, dict[str, Tensor]]:  # fmt: skip
     """Fit causal states for every group, on all texts but the last of each demand, which judges them.
 
@@ -411,7 +412,7 @@ def fit_states(
         What a group with a window keeps; states take no more numbers.
     seed : int
         Of the features.
-    once : callable or None
+    once : callable
         name, step -> what the step makes, or has made before.
 
     Returns
@@ -422,11 +423,8 @@ def fit_states(
         alone, or have a window of their own shorter than n, are left out.
     """
     train = torch.cat([each[: max(1, len(each) - 1)] for each in fit.values()])
-    seen, last = (
-        record(model, found, train),
-        record(model, found, torch.cat([each[-1:] for each in fit.values()])),
-    )
-    n = train.shape[1]
+    seen, n = record(model, found, train), train.shape[1]
+    last = record(model, found, torch.cat([each[-1:] for each in fit.values()]))
     N, small = _split(window, found[0].width)
     if small <= sink:
         raise ValueError(
@@ -448,8 +446,7 @@ def fit_states(
 
     for place, layer in enumerate(found):
         if not _reason(seen[place]):
-            make = lambda place=place: step(place)  # noqa: E731
-            results[layer.name] = make() if once is None else once(f"states-{place}", make)
+            results[layer.name] = once(f"states-{place}", partial(step, place))
     return results
 
 
