@@ -159,7 +159,7 @@ def test_a_build_that_writes_no_page_needs_no_icon(tmp_path):
     page = tmp_path / "page.html"
     page.write_text('<svg class="icon fa-moon"></svg>', encoding="utf-8")
     app = SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path)
-    icons.replace_icons(app, None)
+    icons.replace_icons(app)
     assert page.read_text(encoding="utf-8") == '<svg class="icon fa-moon"></svg>'
 
 

@@ -61,11 +61,15 @@ def logits(model, texts, **given):
 
 
 @torch.no_grad()
-def in_pieces(planned, texts, pieces):
-    """Logits of texts that come piece by piece, and the cache at their end."""
-    cache, got = None, []
+def in_pieces(planned, texts, pieces, mask=None, cache=None):
+    """Logits of a text that comes in pieces, and the cache at its end."""
+    got, start = [], 0 if cache is None else cache.get_seq_length()
     for piece in texts.split(pieces, 1):
-        out = planned(piece, past_key_values=cache)
+        given, start = {}, start + piece.shape[1]
+        if mask is not None:
+            places = (mask.cumsum(-1) - 1).clamp(min=0)[:, start - piece.shape[1] : start]
+            given = {"attention_mask": mask[:, :start], "position_ids": places}
+        out = planned(piece, past_key_values=cache, **given)
         cache = out.past_key_values
         got.append(out.logits)
     return torch.cat(got, 1), cache
@@ -301,21 +305,6 @@ def test_a_smaller_cache_gives_what_the_whole_text_gives(fitted, pieces):
         for place in range(20, 26):
             assert int(logits(model, new[:, :place])[0, -1].argmax()) == int(new[0, place])
     assert torch.equal(logits(model, texts), logits(fitted[0], texts))
-
-
-@torch.no_grad()
-def in_pieces(planned, texts, pieces, mask=None, cache=None):
-    """Logits of a text that comes in pieces, and the cache at its end."""
-    got, start = [], 0 if cache is None else cache.get_seq_length()
-    for piece in texts.split(pieces, 1):
-        given, start = {}, start + piece.shape[1]
-        if mask is not None:
-            places = (mask.cumsum(-1) - 1).clamp(min=0)[:, start - piece.shape[1] : start]
-            given = {"attention_mask": mask[:, :start], "position_ids": places}
-        out = planned(piece, past_key_values=cache, **given)
-        cache = out.past_key_values
-        got.append(out.logits)
-    return torch.cat(got, 1), cache
 
 
 @pytest.fixture(scope="module")
