@@ -539,6 +539,46 @@ def test_on_a_phone_the_settings_rise_below_the_verdict_and_leave_the_place(boar
     assert page.locator(".lab-first").inner_text() != before  # cause and effect on one screen
 
 
+UNCROWDED = """() => {
+  const range = document.createRange(), box = (node) => node.getBoundingClientRect();
+  range.selectNodeContents(document.querySelector(".lab-disc .lab-title"));
+  const [undo, settings] = document.querySelectorAll(".lab-disc .lab-pinned button");
+  const left = [range, undo, settings].map((one) => [box(one).left, box(one).right]).flat();
+  return left.every((x, i) => !i || x > left[i - 1]) && left.at(-1) < innerWidth;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_on_a_phone_undo_is_beside_the_hand_and_adds_no_height(board, width):
+    view = {"viewport": {"width": width, "height": 844}}
+    page, seen = board("attention&n=10", "phone", is_mobile=True, **view)
+    page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
+    undo, hand = page.get_by_role("button", name="Undo"), page.locator(".lab-disc")
+    assert undo.is_disabled() and page.evaluate(UNCROWDED)
+    assert hand.bounding_box()["height"] == pytest.approx(0.3 * 844 + 92, abs=1)  # picture, title, Play
+    before = seen()["panels"]
+    play = page.locator(".lab-near input").bounding_box()
+    page.touchscreen.tap(play["x"] + 0.8 * play["width"], play["y"] + play["height"] / 2)
+    address_once_kept(page, "morph=")
+    assert seen()["panels"] != before and undo.is_enabled()
+    box, row = undo.bounding_box(), page.locator(".lab-disc .lab-title").bounding_box()
+    assert box["y"] >= row["y"] and box["height"] >= 44
+    bar = page.locator(".bd-header-article").bounding_box()
+    assert bar["y"] + bar["height"] <= row["y"]  # nothing of it is under the page's bar
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function("!location.hash.includes('morph=0.')")
+    assert seen()["panels"] == before and page.evaluate("scrollY") == 1500
+    assert undo.is_disabled()
+
+
+def test_on_the_whole_screen_of_a_phone_every_button_acts(board):
+    page, _ = board("attention&n=10", "phone", is_mobile=True)
+    page.get_by_role("button", name="Full screen", exact=True).tap()
+    expect(page.locator(".lab-full")).to_be_visible()
+    shown = page.locator(".lab-board button:visible").all_inner_texts()
+    assert "Close" in shown and not {"Settings", "Undo"} & set(shown)  # what they set is not there
+
+
 def test_on_a_phone_a_chip_at_the_edge_is_cut_to_say_that_more_follow(board):
     page, _ = board("", "phone", is_mobile=True)
     row = page.locator(".lab-tour")
