@@ -1473,7 +1473,11 @@
     keep(address, found, opened) {
       if (location.hash === STAGE || (opened && opened !== addressed())) return; // the reader has gone on
       if (opened) history.replaceState(history.state, "", PREFIX + address);
-      else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
+      else {
+        history.scrollRestoration = "manual"; // of the entry that is left: a step back moves no panel away
+        history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
+        history.scrollRestoration = "auto";
+      }
     },
     undo: () => history.back(),
     listen: (act) => addEventListener("hashchange", () => act(location.hash ? addressed() : write(settled(DEFAULTS)))),

@@ -552,7 +552,6 @@ UNCROWDED = """() => {
 def test_on_a_phone_undo_is_beside_the_hand_and_adds_no_height(board, width):
     view = {"viewport": {"width": width, "height": 844}}
     page, seen = board("attention&n=10", "phone", is_mobile=True, **view)
-    page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
     undo, hand = page.get_by_role("button", name="Undo"), page.locator(".lab-disc")
     assert undo.is_disabled() and page.evaluate(UNCROWDED)
     assert hand.bounding_box()["height"] == pytest.approx(0.3 * 844 + 92, abs=1)  # picture, title, Play
@@ -561,6 +560,7 @@ def test_on_a_phone_undo_is_beside_the_hand_and_adds_no_height(board, width):
     page.touchscreen.tap(play["x"] + 0.8 * play["width"], play["y"] + play["height"] / 2)
     address_once_kept(page, "morph=")
     assert seen()["panels"] != before and undo.is_enabled()
+    page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
     box, row = undo.bounding_box(), page.locator(".lab-disc .lab-title").bounding_box()
     assert box["y"] >= row["y"] and box["height"] >= 44
     bar = page.locator(".bd-header-article").bounding_box()
@@ -569,6 +569,19 @@ def test_on_a_phone_undo_is_beside_the_hand_and_adds_no_height(board, width):
     page.wait_for_function("!location.hash.includes('morph=0.')")
     assert seen()["panels"] == before and page.evaluate("scrollY") == 1500
     assert undo.is_disabled()
+
+
+def test_on_a_phone_what_has_the_focus_is_not_under_the_hand(board):
+    page, _ = board("", "phone", is_mobile=True)
+    page.get_by_role("link", name="the primer", exact=True).focus()
+    seen = []
+    while "lab-handle" not in seen:  # up through the board
+        page.keyboard.press("Shift+Tab")
+        focus = page.locator("*:focus")
+        seen.append(focus.get_attribute("class") or focus.inner_text())
+        if not page.locator(".lab-disc *:focus").count():
+            assert focus.bounding_box()["y"] >= page.evaluate(PINNED)[-1][1], seen
+    assert "Copy as Python" in seen and "lab-svg" in seen
 
 
 def test_on_the_whole_screen_of_a_phone_every_button_acts(board):
