@@ -590,6 +590,15 @@ def test_on_the_whole_screen_of_a_phone_every_button_acts(board):
     expect(page.locator(".lab-full")).to_be_visible()
     shown = page.locator(".lab-board button:visible").all_inner_texts()
     assert "Close" in shown and not {"Settings", "Undo"} & set(shown)  # what they set is not there
+    heights = [one.bounding_box()["height"] for one in page.locator(".lab-near button:visible").all()]
+    assert set(heights) == {44} and page.get_by_label("toward decay").bounding_box()["width"] > 80
+
+
+def test_the_contents_of_the_page_open_on_a_phone(board):
+    page, _ = board("", "phone", is_mobile=True)
+    page.locator(".secondary-toggle").tap()
+    page.get_by_role("link", name="What else to look for").last.tap()
+    expect(page.get_by_role("heading", name="What else to look for")).to_be_in_viewport()
 
 
 def test_on_a_phone_a_chip_at_the_edge_is_cut_to_say_that_more_follow(board):
