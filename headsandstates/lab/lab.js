@@ -2142,8 +2142,10 @@
       cancelAnimationFrame(frame);
       if (matchMedia("(prefers-reduced-motion: reduce)").matches) return change({ morph: 1 });
       const from = now().morph < 1 ? now().morph : 0, began = performance.now();
+      let last = now().morph;
       const step = (time) => {
-        const morph = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
+        if (now().morph !== last) return; // a hand, or a step back
+        const morph = last = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
         change({ morph });
         if (morph < 1 && isSoftmax(now())) frame = requestAnimationFrame(step);
       };

@@ -819,6 +819,17 @@ def test_the_morph_ends_in_a_state_space_model(board):
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
 
 
+def test_a_step_back_while_it_plays_ends_the_play(board):
+    page, _ = board("attention&n=10")
+    slider = page.locator(".lab-near input")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("document.querySelector('.lab-near input').value > 0.1")
+    page.keyboard.press("Control+z")
+    page.wait_for_function("document.querySelector('.lab-near input').value === '0'")
+    page.wait_for_timeout(500)
+    assert slider.input_value() == "0" and page.get_by_role("button", name="Undo").is_disabled()
+
+
 # Ten goals --------------------------------------------------------------------------------------------------
 
 # For each goal an experiment that reaches it, and the library's word for it: of a system and n, or of what
