@@ -156,50 +156,55 @@
     }
 
     /**
-     * The coefficients alpha (n, n) carried by N states, as lens.truncate has them. What later rows read of each state is
-     * a column of K, and the states are made from the tokens by the rows of V. A new token is one more state; of the
-     * eigenvectors of what later rows read, the one with the smallest eigenvalue is dropped.
+     * The coefficients alpha (n, n) carried by N states, as lens.truncate has them. After token t a row of states has at
+     * j <= t what token j adds to a state, and at i > t what row i reads of it. A new token is one more state; the
+     * direction that later rows read least is dropped.
      */
     function truncate(alpha, n, N) {
-      const found = new Float64Array(n * n);
-      let K = [], V = [];
-      for (let t = 0; t < n; t++) {
-        for (let s = 0; s < K.length; s++) {
-          const read = K[s][t], state = V[s];
-          if (read) for (let j = 0; j < t; j++) found[t * n + j] += read * state[j];
+      const k = N + 1, part = n - k; // from there on there are no more rows than states
+      if (part <= N) return alpha; // no cut has a larger rank
+      const found = new Float64Array(n * n), gram = new Float64Array(k * k), mixed = new Float64Array(n);
+      const states = Array.from({ length: k }, () => new Float64Array(n));
+      const read = (i, many, before) => {
+        for (let s = 0; s < many; s++) {
+          const state = states[s], weight = state[i];
+          if (weight) for (let j = 0; j < before; j++) found[i * n + j] += weight * state[j];
         }
+      };
+      for (let t = 0; t < part; t++) {
+        const many = Math.min(t, N), own = states[many];
+        read(t, many, t);
         found[t * n + t] = alpha[t * n + t];
-        const column = new Float64Array(n), own = new Float64Array(n);
-        for (let i = t + 1; i < n; i++) column[i] = alpha[i * n + t];
+        for (let s = 0; s < many; s++) states[s][t] = 0;
+        own.fill(0, 0, t);
         own[t] = 1;
-        K.push(column);
-        V.push(own);
-        const k = K.length;
-        if (k <= N || t === n - 1) continue;
-        const later = new Float64Array(k * k);
+        for (let i = t + 1; i < n; i++) own[i] = alpha[i * n + t];
+        if (many < N) continue;
         for (let a = 0; a < k; a++) {
           for (let b = 0; b <= a; b++) {
+            const one = states[a], other = states[b];
             let total = 0;
-            for (let i = t + 1; i < n; i++) total += K[a][i] * K[b][i];
-            later[a * k + b] = later[b * k + a] = total;
+            for (let i = t + 1; i < n; i++) total += one[i] * other[i];
+            gram[a * k + b] = gram[b * k + a] = total;
           }
         }
-        const { values, vectors } = Eigen.eigen(later, k), least = values.indexOf(Math.min(...values));
-        const turned = (rows, from, to) => {
-          const out = [];
-          for (let c = 0; c < k; c++) {
-            if (c === least) continue;
-            const mixed = new Float64Array(n);
-            for (let a = 0; a < k; a++) {
-              const share = vectors[c * k + a];
-              if (share) for (let i = from; i < to; i++) mixed[i] += share * rows[a][i];
-            }
-            out.push(mixed);
-          }
-          return out;
-        };
-        K = turned(K, t + 1, n);
-        V = turned(V, 0, t + 1);
+        // A reflection I - u u^T turns the direction that is read least into the last state, which is left out.
+        const u = Eigen.least(gram, k);
+        u[N] += u[N] < 0 ? -1 : 1;
+        const scale = Math.sqrt(Math.abs(u[N]));
+        mixed.fill(0);
+        for (let s = 0; s < k; s++) {
+          const state = states[s], share = (u[s] /= scale);
+          for (let i = 0; i < n; i++) mixed[i] += share * state[i];
+        }
+        for (let s = 0; s < N; s++) {
+          const state = states[s], share = u[s];
+          for (let i = 0; i < n; i++) state[i] -= share * mixed[i];
+        }
+      }
+      for (let i = part; i < n; i++) {
+        read(i, N, part);
+        for (let j = part; j <= i; j++) found[i * n + j] = alpha[i * n + j];
       }
       return found;
     }

@@ -26,7 +26,7 @@
   const headName = (key) => `layer ${Math.floor(key / HEADS) + 1}, head ${(key % HEADS) + 1}`;
   const mean = (values) => values.reduce((total, value) => total + value, 0) / Math.max(1, values.length);
   const count = (flags) => flags.filter(Boolean).length;
-  const OURS = /^#(on-the-whole-screen$|full|text=|edits=|step=|open=)/; // addresses of the board
+  const HERE = "#on-the-whole-screen", OURS = /^#(on-the-whole-screen$|full|text=|edits=|step=|open=)/; // addresses of the board
   const visible = (piece) => piece.replace(/^\0$/, "start").replace(/ /g, "␣").replace(/\n/g, "¶");
 
   /** An element with attributes, listeners (on…) and children. */
@@ -133,7 +133,7 @@
     const where = place.dataset.swap, alone = where === "heads"; // else a figure of a chapter or of a slide, whose keys are the deck's
     let state = { ...start(), step: +place.dataset.step || 1 }, line = [], now = 0, first = 0, hand = {}, plan = {}, model = null, run = null, id = 0, busy = false, wanted = false, given = false, colors = null;
     let drawn = null, tokens = [0], shown = null, meters = null, damage = [], hover = -1, problem = "", note = "", done = "", spoken = 0;
-    const ui = {};
+    const ui = {}, link = alone && document.querySelector(`p > a[href="${HERE}"]`); // it leads to what is set
 
     const button = (name, text, act, more = {}) => (ui[name] = el("button", { type: "button", onclick: act, ...more }, text));
     const slider = (name, label, low, high, act) => {
@@ -262,6 +262,7 @@
     function choose(key) {
       state.open = key;
       draw();
+      if (!ui.film.disabled) commit(); // else the heads are not the reader's
     }
     function wantedEdit() {
       const kind = ui.kind.value, states = +ui.states.value, content = +ui.content.value / 100;
@@ -298,9 +299,12 @@
 
     const frozen = () => JSON.parse(JSON.stringify(state)), isFull = () => place.classList.contains("swap-full");
     const label = ({ edits, text }) => `${model ? inWords(edits) : plural(Object.keys(edits).length, "head")}, “${text.slice(0, 18)}…”`;
-    /** Keep what a gesture made: an entry of the history, on the whole screen of the browser's, too. */
+    /** Keep what a gesture made: an entry of the history, on the whole screen of the browser's, too. Which head is open is none. */
     function commit(event) {
-      if (JSON.stringify({ ...line[now], open: 0 }) === JSON.stringify({ ...state, open: 0 })) return;
+      if (JSON.stringify({ ...line[now], open: 0 }) === JSON.stringify({ ...state, open: 0 })) {
+        line[now].open = state.open;
+        return remember();
+      }
       const goesOn = event && event.target === hand.target && Date.now() - hand.at < GESTURE;
       hand = event ? { target: event.target, at: Date.now() } : {};
       if (!goesOn) now++;
@@ -325,17 +329,19 @@
       ui.undo.disabled = !now;
       ui.redo.disabled = now + 1 === line.length;
       ui.history.replaceChildren(el("option", { value: "-1" }, "History"), ...line.slice(0, now).map((one, i) => el("option", { value: i }, label(one))).reverse());
-      if (isFull()) history[how]({ swap: now }, "", address(state));
+      if (link) link.href = address(state);
+      if (isFull()) history[how]({ swap: now, first }, "", address(state));
     }
-    function full(on, how = "replaceState") {
+    /** Take the whole screen, or give it back: by hand this is a gesture, which Back undoes; `from` is the first that Undo shares with Back. */
+    function full(on, how = "replaceState", from = now) {
       place.classList.toggle("swap-full", on);
       document.documentElement.classList.toggle("swap-over", on);
       for (let node = place; node !== document.body; node = node.parentElement) for (const other of node.parentElement.children) if (other !== node) other.inert = on;
       ui.full.textContent = on ? "Close" : "Full screen";
       ui.full.setAttribute("aria-label", on ? "Close the full screen; the page is below it" : "Full screen");
-      if (on) first = now;
-      if (on) history[how]({ swap: now }, "", address(state));
-      else if (OURS.test(location.hash)) history.replaceState(null, "", location.pathname + location.search);
+      if (on) first = from;
+      if (on) remember(how);
+      else if (OURS.test(location.hash)) history.pushState(null, "", location.pathname + location.search);
       draw();
     }
     function copy(text, words) {
@@ -703,12 +709,14 @@
     // 3f. Beginning ---------------------------------------------------------------------------------------------------
 
     function arrive() {
-      const was = history.state?.swap;
+      const { swap: was, first: from } = history.state || {};
       if (!OURS.test(location.hash)) return isFull() && full(false);
-      if (isFull() && line[was] && address(line[was]) === location.hash) { // Back or Forward
+      if (line[was] && address(line[was]) === location.hash) { // Back or Forward
         now = was;
-        return restore(now);
+        restore(now);
+        return isFull() || full(true, "replaceState", from);
       }
+      if (line.length && [HERE, address(state)].includes(location.hash)) return full(true); // the page's own links
       try {
         state = readAddress(location.hash);
         given = Object.keys(state.edits).length > 0;
@@ -719,10 +727,9 @@
       }
       line.splice(now += line.length ? 1 : 0, line.length, frozen());
       full(true);
-      remember();
       tellStep();
     }
-    if (alone) addEventListener("hashchange", arrive);
+    if (alone) addEventListener("popstate", arrive); // not "hashchange": two gestures may have one address
     const repaint = () => {
       colors = null;
       ui.cells.forEach((cell) => { cell.drawn = null; });

@@ -1473,7 +1473,11 @@
     keep(address, found, opened) {
       if (location.hash === STAGE || (opened && opened !== addressed())) return; // the reader has gone on
       if (opened) history.replaceState(history.state, "", PREFIX + address);
-      else history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
+      else {
+        history.scrollRestoration = "manual"; // of the entry that is left: a step back moves no panel away
+        history.pushState({ lab: PAGE.past() + 1 }, "", PREFIX + address);
+        history.scrollRestoration = "auto";
+      }
     },
     undo: () => history.back(),
     listen: (act) => addEventListener("hashchange", () => act(location.hash ? addressed() : write(settled(DEFAULTS)))),
@@ -1542,9 +1546,11 @@
     };
 
     const stage = disc(desk), views = PANELS.map((panel) => view(panel, desk)), near = decaySettings(desk);
-    const undo = button("Undo", stepBack, { title: "Undo (Ctrl+Z)" });
+    // Each twice, in the bar and beside the hand: on a phone the bar scrolls away.
+    const undos = range(2).map(() => button("Undo", stepBack, { title: "Undo (Ctrl+Z)", className: "lab-undo" }));
     const drawers = range(2).map(() => button("Settings", () => drawn(!board.classList.contains("lab-open")), { className: "lab-drawer" }));
-    const top = [modeSwitch(desk), { element: undo, sync: () => { undo.disabled = !home.past(); } }, examples(desk)];
+    const undoable = () => { for (const undo of undos) undo.disabled = !home.past(); };
+    const top = [modeSwitch(desk), { element: undos[0], sync: undoable }, examples(desk)];
     const settings = [...systemSettings(desk), ...attentionSettings(desk), headSetting(desk)];
     const guide = tour(desk), shelf = tabs(views);
     const link = home.link && (() => home.link(write(experiment)));
@@ -1555,7 +1561,7 @@
       html("div", { className: "lab-grid" }, stage.element, views[0].element, told),
       html("div", { className: "lab-settings" }, elements(settings)),
       html("div", { className: "lab-grid" }, elements(views.slice(1)), shelf.element), foot, heard);
-    stage.element.append(drawers[1], html("div", { className: "lab-row lab-near" }, elements(near)));
+    stage.element.append(html("div", { className: "lab-pinned" }, undos[1], drawers[1]), html("div", { className: "lab-row lab-near" }, elements(near)));
     const film = filming(desk, () => [stage, ...finish(views.filter(({ panel }) => FILMED.includes(panel.name)))]);
     const whole = when(isSoftmax, { element: button("Full screen", () => { location.hash = location.hash === STAGE ? PREFIX + write(experiment) : STAGE; }), sync: () => {} });
     const staged = [whole.element, globalThis.Film ? film.element : []].flat(); // Film is chapters/assets/film.js
@@ -1620,7 +1626,7 @@
       if (held) return;
       if (opened || address !== kept) home.keep(address, found, opened);
       [kept, opened] = [address, ""];
-      undo.disabled = !home.past();
+      undoable();
     }
 
     /** At the address of its own, content becomes decay on the whole screen, by itself where motion is wanted. */
@@ -2136,8 +2142,10 @@
       cancelAnimationFrame(frame);
       if (matchMedia("(prefers-reduced-motion: reduce)").matches) return change({ morph: 1 });
       const from = now().morph < 1 ? now().morph : 0, began = performance.now();
+      let last = now().morph;
       const step = (time) => {
-        const morph = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
+        if (now().morph !== last) return; // a hand, or a step back
+        const morph = last = rounded(clamp(from + (time - began) / 4000, from, 1), 3);
         change({ morph });
         if (morph < 1 && isSoftmax(now())) frame = requestAnimationFrame(step);
       };

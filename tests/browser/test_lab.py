@@ -539,6 +539,68 @@ def test_on_a_phone_the_settings_rise_below_the_verdict_and_leave_the_place(boar
     assert page.locator(".lab-first").inner_text() != before  # cause and effect on one screen
 
 
+UNCROWDED = """() => {
+  const range = document.createRange(), box = (node) => node.getBoundingClientRect();
+  range.selectNodeContents(document.querySelector(".lab-disc .lab-title"));
+  const [undo, settings] = document.querySelectorAll(".lab-disc .lab-pinned button");
+  const left = [range, undo, settings].map((one) => [box(one).left, box(one).right]).flat();
+  return left.every((x, i) => !i || x > left[i - 1]) && left.at(-1) < innerWidth;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_on_a_phone_undo_is_beside_the_hand_and_adds_no_height(board, width):
+    view = {"viewport": {"width": width, "height": 844}}
+    page, seen = board("attention&n=10", "phone", is_mobile=True, **view)
+    undo, hand = page.get_by_role("button", name="Undo"), page.locator(".lab-disc")
+    assert undo.is_disabled() and page.evaluate(UNCROWDED)
+    assert hand.bounding_box()["height"] == pytest.approx(0.3 * 844 + 92, abs=1)  # picture, title, Play
+    before = seen()["panels"]
+    play = page.locator(".lab-near input").bounding_box()
+    page.touchscreen.tap(play["x"] + 0.8 * play["width"], play["y"] + play["height"] / 2)
+    address_once_kept(page, "morph=")
+    assert seen()["panels"] != before and undo.is_enabled()
+    page.evaluate("scrollTo({ top: 1500, behavior: 'instant' })")
+    box, row = undo.bounding_box(), page.locator(".lab-disc .lab-title").bounding_box()
+    assert box["y"] >= row["y"] and box["height"] >= 44
+    bar = page.locator(".bd-header-article").bounding_box()
+    assert bar["y"] + bar["height"] <= row["y"]  # nothing of it is under the page's bar
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function("!location.hash.includes('morph=0.')")
+    assert seen()["panels"] == before and page.evaluate("scrollY") == 1500
+    assert undo.is_disabled()
+
+
+def test_on_a_phone_what_has_the_focus_is_not_under_the_hand(board):
+    page, _ = board("", "phone", is_mobile=True)
+    page.get_by_role("link", name="the primer", exact=True).focus()
+    seen = []
+    while "lab-handle" not in seen:  # up through the board
+        page.keyboard.press("Shift+Tab")
+        focus = page.locator("*:focus")
+        seen.append(focus.get_attribute("class") or focus.inner_text())
+        if not page.locator(".lab-disc *:focus").count():
+            assert focus.bounding_box()["y"] >= page.evaluate(PINNED)[-1][1], seen
+    assert "Copy as Python" in seen and "lab-svg" in seen
+
+
+def test_on_the_whole_screen_of_a_phone_every_button_acts(board):
+    page, _ = board("attention&n=10", "phone", is_mobile=True)
+    page.get_by_role("button", name="Full screen", exact=True).tap()
+    expect(page.locator(".lab-full")).to_be_visible()
+    shown = page.locator(".lab-board button:visible").all_inner_texts()
+    assert "Close" in shown and not {"Settings", "Undo"} & set(shown)  # what they set is not there
+    heights = [one.bounding_box()["height"] for one in page.locator(".lab-near button:visible").all()]
+    assert set(heights) == {44} and page.get_by_label("toward decay").bounding_box()["width"] > 80
+
+
+def test_the_contents_of_the_page_open_on_a_phone(board):
+    page, _ = board("", "phone", is_mobile=True)
+    page.locator(".secondary-toggle").tap()
+    page.get_by_role("link", name="What else to look for").last.tap()
+    expect(page.get_by_role("heading", name="What else to look for")).to_be_in_viewport()
+
+
 def test_on_a_phone_a_chip_at_the_edge_is_cut_to_say_that_more_follow(board):
     page, _ = board("", "phone", is_mobile=True)
     row = page.locator(".lab-tour")
@@ -755,6 +817,17 @@ def test_the_morph_ends_in_a_state_space_model(board):
     assert "differ from those of the state" in seen()["summary"] and "0.411" in seen()["summary"]
     page.get_by_role("button", name="Play").click()
     assert "is a state space model" in seen()["summary"] and "0.0268" in seen()["summary"]
+
+
+def test_a_step_back_while_it_plays_ends_the_play(board):
+    page, _ = board("attention&n=10")
+    slider = page.locator(".lab-near input")
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("document.querySelector('.lab-near input').value > 0.1")
+    page.keyboard.press("Control+z")
+    page.wait_for_function("document.querySelector('.lab-near input').value === '0'")
+    page.wait_for_timeout(500)
+    assert slider.input_value() == "0" and page.get_by_role("button", name="Undo").is_disabled()
 
 
 # Ten goals --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from browser.visit import FOLD, SLIDER, VIEWS, steps, turn, visited
+from browser.visit import FOLD, SLIDER, VIEWS, finger, steps, turn, visited
 
 from headsandstates.site.page import page_names
 from headsandstates.sliders import FRAME_DPI
@@ -160,6 +160,34 @@ def test_a_finger_moves_every_slider(open_page, disk, name):
         after = slider.evaluate(SLIDER)
         assert after["value"] > before["value"] if high else after["value"] < before["value"]
         assert after["seen"] != before["seen"] and after["said"] != before["said"]
+
+
+# What lies over a figure in the window, below the page's bar.
+OVER = """(figure) => {
+  const { left, top, right, bottom } = figure.getBoundingClientRect(), found = new Set();
+  const bar = document.querySelector(".bd-header-article").getBoundingClientRect().bottom;
+  for (let y = Math.max(top, bar) + 4; y < Math.min(bottom, innerHeight); y += 8) {
+    for (let x = left + 4; x < right; x += 8) {
+      const seen = document.elementFromPoint(x, y);
+      if (seen && !figure.contains(seen)) found.add(seen.outerHTML.slice(0, 80));
+    }
+  }
+  return [...found];
+}"""
+
+
+@pytest.mark.parametrize("view", ["phone", "tablet"])
+def test_nothing_lies_over_a_picture_when_one_scrolls_back(open_page, disk, view):
+    size = {} if view == "phone" else {"viewport": {"width": 820, "height": 1180}}
+    address = f"{disk}chapters/1-one-operator/two-ways-to-mix.html"
+    page = open_page(address, "phone", is_mobile=True, **size).page
+    picture = page.locator("#ssm-slider-plane")
+    picture.evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
+    place = page.evaluate("scrollY")
+    finger(page, (60, 400), (0, 60))
+    page.wait_for_function("(place) => scrollY < place - 20", arg=place)
+    page.wait_for_timeout(300)
+    assert not picture.evaluate(OVER)
 
 
 @pytest.mark.parametrize("name", ["notation", "verification"])

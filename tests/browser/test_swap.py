@@ -122,6 +122,91 @@ def test_a_gesture_is_one_entry_and_back_undoes_all_of_it(board):
     assert undo.is_disabled() and page.locator(".swap-full").count() == 1
 
 
+FULL = "document.querySelectorAll('.swap-full').length"
+ENTRIES = "history.length"
+
+
+def test_the_address_follows_the_open_head_at_once(board):
+    opened = board()
+    page, heads = opened.page, opened.page.locator(".swap-heads button")
+    entries, shown = page.evaluate(ENTRIES), "new URLSearchParams(location.hash.slice(1)).get('open')"
+    heads.nth(5).click()
+    assert page.evaluate(shown) == "5"
+    heads.nth(5).press("ArrowDown")
+    assert page.evaluate(shown) == "13"
+    assert page.evaluate(ENTRIES) == entries and page.get_by_role("button", name="Undo").is_disabled()
+    opened.step(2)
+    heads.nth(6).click()
+    page.go_back()
+    opened.settle()
+    assert page.evaluate(shown) == "13" and page.locator(".swap-open h3").inner_text() == "Layer 2, head 6"
+    page.go_forward()
+    opened.settle()
+    assert page.evaluate(shown) == "6" and page.locator(".swap-open h3").inner_text() == "Layer 1, head 7"
+    assert page.evaluate(ENTRIES) == entries + 1
+
+
+def test_the_link_to_the_whole_screen_leads_to_what_is_set(board):
+    opened = board("")
+    page = opened.page
+    opened.step(2)
+    page.locator(".swap-squeeze input").fill("7")
+    set_here = opened.settle()
+    history = page.evaluate(HISTORY)
+    link = page.get_by_role("link", name="The whole screen", exact=True)
+    assert not set_here["hash"] and "n7" in link.get_attribute("href")
+    link.click()
+    page.wait_for_function(FULL)
+    whole = page.evaluate(SEEN)
+    assert whole["hash"] == link.get_attribute("href") and page.evaluate(HISTORY) == history
+    assert (whole["right"], whole["changed"], whole["step"]) == (set_here["right"], 32, "2")
+    page.go_back()
+    page.wait_for_function(f"!{FULL}")
+    # the page's contents lead there, too
+    page.evaluate("location.hash = '#on-the-whole-screen'")
+    page.wait_for_function(FULL)
+    assert page.evaluate("location.hash") == whole["hash"] and page.evaluate(HISTORY) == history
+
+
+def test_back_takes_one_press_for_each_gesture_opening_and_closing_too(board, disk):
+    opened = board("")
+    page, seen = opened.page, []
+    page.goto(f"{disk}chapters/preface.html")
+    page.goto(f"{disk}{PAGE}")
+    opened.last = ""
+    opened.settle()
+    entries = page.evaluate(ENTRIES)
+    page.get_by_role("button", name="Full screen").click()
+    seen += [page.evaluate(SEEN)["hash"], opened.step(2)["hash"], opened.step(3)["hash"]]
+    page.keyboard.press("Escape")
+    assert page.evaluate("location.hash") == "" and page.evaluate(ENTRIES) == entries + 4
+    for i, hash in enumerate(reversed(seen)):
+        page.go_back()
+        page.wait_for_function("(hash) => location.hash === hash", arg=hash)
+        assert page.evaluate(FULL) == 1 and page.evaluate(HISTORY) == 2 - i
+    page.go_forward()
+    opened.settle()
+    opened.press(page.get_by_role("button", name="Undo"))
+    page.wait_for_function("(hash) => location.hash === hash", arg=seen[0])
+    page.go_back()
+    page.wait_for_function(f"!{FULL}")
+    page.go_back()
+    page.wait_for_url("**/preface.html")
+
+
+def test_the_history_finds_a_state_that_came_twice(board):
+    opened = board()
+    page, entries = opened.page, opened.page.evaluate(ENTRIES)
+    for step in (2, 1, 2, 1):
+        opened.step(step)
+    page.wait_for_timeout(100)
+    for at in (2, 0):  # as it is shown, but earlier
+        page.get_by_label("History").select_option(str(at))
+        page.wait_for_function(f"{HISTORY} === {at}")
+    assert page.evaluate(FULL) == 1 and page.evaluate(ENTRIES) == entries + 4
+    assert page.get_by_role("button", name="Undo").is_disabled()
+
+
 def test_a_head_set_by_hand_leaves_the_slider_of_the_step(board):
     opened = board()
     page, kind, own = opened.page, opened.page.get_by_label("What takes its place"), ".swap-controls input"
@@ -171,6 +256,12 @@ def test_the_steps_by_touch_on_a_phone(board):
     for part in (".swap-tokens", ".swap-squeeze input", ".swap-small"):
         place = page.locator(part).bounding_box()
         assert 0 <= place["y"] + 8 and place["y"] + place["height"] < 500, part
+    page.keyboard.press("Escape")  # on the page they stay below its bar
+    for size in ({"width": 390, "height": 844}, {"width": 820, "height": 600}):
+        page.set_viewport_size(size)
+        page.locator(".swap-open").evaluate("(one) => one.scrollIntoView({ behavior: 'instant' })")
+        bar, stage = (page.locator(one).bounding_box() for one in (".bd-header-article", ".swap-stage"))
+        assert stage["y"] == bar["y"] + bar["height"] == pytest.approx(52, abs=4)
     assert opened.step(3)["right"] < trained["right"]
 
 

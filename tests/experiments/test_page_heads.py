@@ -123,6 +123,7 @@ def cases(measured):
         keys = draw.sample(range(32), draw.randint(1, 32))
         tokens = [0, *(draw.randrange(1, 512) for _ in range(n - 1))]
         found.append((tokens, {key: random_edit(draw) for key in keys}))
+    found += [(found[-1][0], dict.fromkeys(range(32), {"states": N})) for N in (8, 32)]
     return [{"tokens": tokens, "edits": edits} for tokens, edits in found]
 
 
