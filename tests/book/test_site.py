@@ -109,7 +109,7 @@ def test_the_old_address_of_a_page_opens_the_new_one_at_the_same_place(tmp_path)
     builder = SimpleNamespace(format="html", get_relative_uri=relative)
     for old in MOVED:
         (tmp_path / old).parent.mkdir(parents=True, exist_ok=True)
-    site.open_moved_pages(SimpleNamespace(builder=builder, outdir=tmp_path), None)
+    site.open_moved_pages(SimpleNamespace(builder=builder, outdir=tmp_path))
     for old, new in MOVED.items():
         page, _, place = new.partition("#")
         assert old not in page_names(ROOT) and page in page_names(ROOT)
