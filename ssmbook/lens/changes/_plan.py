@@ -240,10 +240,10 @@ def plan(
     Each group's damage on each demand comes from three to nine forward and backward passes;
     the groups that copying needs most keep all. The others keep a window. With ``states``
     they keep fewer tokens and causal states in as many numbers where these are nearer to
-    the layer's own outputs on texts that they were not fitted to: on SmolLM2 that costs
-    less on text and more on copying. States cannot forget, so a layer with a window of its
-    own that is shorter than the texts gets none, and past such a window they go on reading
-    what the layer itself lets go.
+    the layer's own outputs on texts that they were not fitted to: on SmolLM2 that cost
+    less on text and more on copying at 1,024 and 2,048 tokens. States cannot forget, so a
+    layer with a window of its own that is shorter than the texts gets none, and past such
+    a window they go on reading what the layer itself lets go.
 
     Parameters
     ----------
