@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from helpers import F64, randn
+from scipy.stats import t as student
 
 from ssmbook import lens
 from ssmbook.lens.__main__ import main as run_lens
@@ -475,7 +476,7 @@ def test_a_plan_measures_what_it_says_and_comes_back(language, tmp_path):
     rows = made.table().splitlines()
     assert "uniform window" in made.table() and "predicted" in made.table()
     added = torch.tensor(made.measured["plan"]["copy"]) - torch.tensor(made.measured["as it is"]["copy"])
-    spread = 1.96 * float(added.std()) / len(added) ** 0.5
+    spread = student.ppf(0.975, len(added) - 1) * float(added.std()) / len(added) ** 0.5
     said = next(row for row in rows if row.startswith("plan ")).split()
     assert said[-3:] == [f"{float(added.mean()):.3f}", "±", f"{spread:.3f}"]
     made.save(tmp_path)

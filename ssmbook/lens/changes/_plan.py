@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from ssmbook._checks import check_choice, check_finite, check_integer, check_number
@@ -207,9 +208,10 @@ def _number(name: str) -> str:
 
 
 def _mean(values: Tensor) -> str:
-    """The mean, with half a 95 % interval of it where there are several values."""
-    half = f"± {1.96 * float(values.std()) / len(values) ** 0.5:.3f}" if len(values) > 1 else ""
-    return f"{float(values.mean()):.3f} {half:<7}"
+    """The mean, with half a 95 % interval of it by Student's law where there are several values."""
+    if (n := len(values)) == 1:
+        return f"{float(values.mean()):.3f} {'':<7}"
+    return f"{float(values.mean()):.3f} ± {stdtrit(n - 1, 0.975) * float(values.std()) / n**0.5:<5.3f}"
 
 
 def check_sizes(budget: float, window: int, sink: int, n: int) -> None:
