@@ -32,19 +32,18 @@ def atlas(damages: Mapping[str, np.ndarray], kept: Iterable[int]):
 
     damages: kind -> nats of shape (layers, groups); kept: numbers of groups, counted through the layers.
     """
-    fig, axes = figure(1, len(damages), size=(7.2, 1.5 * len(damages)))
+    fig, axes = figure(len(damages), size=(7.2, 2.1))
     words = []
     for ax, (kind, nats) in zip(axes, damages.items(), strict=True):
         top, total = float(nats.max()), float(nats.sum())
         drawn = ax.imshow(np.maximum(nats.T, 0), cmap=SEQUENTIAL, vmin=0, vmax=top, aspect="auto")
         fig.colorbar(drawn, ax=ax, label="nats", ticks=[0, top / 2, top], format="%.2f", pad=0.01)
         largest = f"{100 * np.sort(nats, axis=None)[-6:].sum() / total:.0f} % of {total:.1f} nats"
-        ax.set_title(f"{kind}: six of {nats.size} groups have {largest}")
-        ax.set(ylabel="group", yticks=range(nats.shape[1]))
+        ax.set_title(f"{kind}: six of {nats.size} groups\nhave {largest}")
+        ax.set(xlabel="layer", ylabel="group", yticks=range(nats.shape[1]))
         ax.grid(visible=False)
         layer, group = np.unravel_index(nats.argmax(), nats.shape)
         words.append(f"{kind}, six have {largest}, group {group} of layer {layer} alone {top:.2f}")
     layers, groups = np.divmod(list(kept), nats.shape[1])
     axes[0].plot(layers, groups, "o", ms=4.5, mfc=COLORS["head"], mec="white", mew=0.9)
-    axes[-1].set_xlabel("layer")
     return fig, f"Damage of each group: {'; '.join(words)}. Dots mark {len(layers)} groups."
