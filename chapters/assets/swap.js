@@ -166,7 +166,7 @@
     ui.big.addEventListener("pointermove", look);
     ui.big.addEventListener("pointerdown", look);
     ui.big.addEventListener("pointerleave", leave);
-    ui.small = el("canvas", { class: "swap-small", width: 1, height: 1, "aria-hidden": "true" });
+    ui.small = el("canvas", { width: 1, height: 1, "aria-hidden": "true" });
     ui.title = el("h3");
     ui.bars = el("div", { class: "swap-bars" });
     ui.after = el("h3");
@@ -188,7 +188,7 @@
       ui.problem,
       el("div", { class: "swap-main" },
         el("div", { class: "swap-write" }, el("span", { class: "swap-texts" }, "Text: ", ...Object.keys(TEXTS).map((name) => el("button", { type: "button", onclick: () => { state.text = TEXTS[name]; reread(); commit(); } }, name)), " or your own"), ui.text),
-        el("div", { class: "swap-stage" }, ui.small, ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
+        el("div", { class: "swap-stage" }, el("div", { class: "swap-small" }, ui.small, button("back", "Undo", () => travel(now - 1))), ui.tokens, el("div", { class: "swap-gesture" }, ui.squeeze, spend, merge, ui.say)),
         gauges,
         heads,
         el("p", { class: "swap-legend" }, "Each square is a head: which token (row) looks at which (column). The more orange its frame, the more your text loses when this head alone has no content left, so that it looks by distance and not at words. n4: four states · c0: no content · w15: first + last 15 · f: causal states · ∅: nothing · +: merged · dot: a head that copies."),
@@ -326,7 +326,7 @@
       first = Math.min(first, index);
     }
     function remember(how = "replaceState") {
-      ui.undo.disabled = !now;
+      ui.undo.disabled = ui.back.disabled = !now;
       ui.redo.disabled = now + 1 === line.length;
       ui.history.replaceChildren(el("option", { value: "-1" }, "History"), ...line.slice(0, now).map((one, i) => el("option", { value: i }, label(one))).reverse());
       if (link) link.href = address(state);

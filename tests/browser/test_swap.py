@@ -251,11 +251,16 @@ def test_the_steps_by_touch_on_a_phone(board):
     middle = box["y"] + box["height"] / 2
     finger(page, (box["x"] + box["width"] - 12, middle), (-0.8 * box["width"], 0))
     assert opened.settle()["right"] < trained["right"] - 10
-    # tokens, slider and the open head stay while one scrolls to the mosaics
+    # tokens, slider, the open head and Undo stay while one scrolls to the mosaics
     page.locator(".swap-heads").evaluate("(one) => one.scrollIntoView({ block: 'end', behavior: 'instant' })")
-    for part in (".swap-tokens", ".swap-squeeze input", ".swap-small"):
-        place = page.locator(part).bounding_box()
+    undo = page.get_by_role("button", name="Undo")
+    for part in (*map(page.locator, (".swap-tokens", ".swap-squeeze input", ".swap-small canvas")), undo):
+        place = part.bounding_box()
         assert 0 <= place["y"] + 8 and place["y"] + place["height"] < 500, part
+    undo.tap()
+    assert opened.settle()["right"] == squeezed["right"]
+    undo.tap()
+    assert opened.settle()["right"] == trained["right"] and undo.is_disabled()
     page.keyboard.press("Escape")  # on the page they stay below its bar
     for size in ({"width": 390, "height": 844}, {"width": 820, "height": 600}):
         page.set_viewport_size(size)
