@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ssmbook.lens._gradient import gradient_against, six_digits
 from ssmbook.lens._reading import Reading
-from ssmbook.lens._report_states import grown, states_at
+from ssmbook.lens._states import fewest, grown
 from ssmbook.numerics import default_rtol, numerical_rank
 from ssmbook.operators import DenseOperator
 from ssmbook.operators.spectra import singular_values, tail_energies
@@ -194,8 +194,8 @@ def head_statistics(reading: Reading) -> tuple[dict[str, Tensor], Tensor | None]
     sigma = torch.linalg.svdvals(torch.stack(later, dim=-2))
     found["states"], found["states_1%"] = numerical_rank(sigma, _RTOL), (tail_energies(sigma) > 0.01).sum(-1)
     alpha = torch.stack(some, dim=-2)
-    shorter = [states_at(alpha[:, :m, :m], EPSILONS, first=False) for m in grown(n)]
-    states = torch.stack([*shorter, states_at(alpha, EPSILONS, first=True)])
+    shorter = [fewest(alpha[:, :m, :m], EPSILONS, first=False) for m in grown(n)]
+    states = torch.stack([*shorter, fewest(alpha, EPSILONS, first=True)])
     if H > MOST_HEADS:
         at = _QUANTILES.to(states.device)
         states = torch.quantile(states.double(), at, -1, interpolation="nearest").movedim(0, -1).long()

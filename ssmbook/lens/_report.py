@@ -23,7 +23,7 @@ from ssmbook.lens._layers import MixingLayer, not_read, read, select, survey
 from ssmbook.lens._measure import EPSILONS, MOST_HEADS, LayerReport, Measures, measure, permute_weights
 from ssmbook.lens._reading import check_read
 from ssmbook.lens._report_page import TOKENS, document, drawn, page, wide
-from ssmbook.lens._report_states import grown
+from ssmbook.lens._states import grown
 
 FORMAT = "ssmbook.lens/1"
 _COLUMNS = (
