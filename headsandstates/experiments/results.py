@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 from ssmbook._checks import check_choice
@@ -65,6 +66,12 @@ class Results:
     def save(self, path: str | Path) -> None:
         """Write a file that ``load`` reads."""
         write_json(path, FORMAT, asdict(self))
+
+
+def half_interval(values: Tensor) -> float:
+    """Half of a 95 % interval of the mean of values (n,), n > 1, by Student's law."""
+    n = len(values)
+    return float(stdtrit(n - 1, 0.975)) * float(values.std()) / n**0.5
 
 
 def measurement(name: str) -> Results:
