@@ -96,17 +96,18 @@ def test_a_card_opens_in_its_place_and_hands_on_the_focus(page):
     )
 
 
-def test_one_switch_shows_all_answers_of_every_page_and_covers_them_again(page, disk):
+def test_one_switch_shows_all_answers_of_every_page_and_covers_them_again(page, web):
+    page.goto(web + PAGE)  # pages of one address share a process, and what it stores is there at once
     page.locator(".predict-choice").first.click()
     switch = page.get_by_role("button", name="Show all answers")
     assert switch.evaluate("(one) => one.nextElementSibling.matches('.theme-switch-button')")
     switch.press("Enter")
     assert page.evaluate(COVERED) == [False, False] and switch.get_attribute("aria-pressed") == "true"
-    page.goto(disk + "chapters/primer.html")
+    page.goto(web + "chapters/primer.html")
     assert page.evaluate(COVERED) == [False, False] and switch.get_attribute("aria-pressed") == "true"
     switch.click()
     assert page.evaluate(COVERED) == [True, True]
-    page.goto(disk + PAGE)
+    page.goto(web + PAGE)
     assert page.evaluate(COVERED) == [True, False], "what was answered stays"
 
 
